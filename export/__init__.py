@@ -1,0 +1,1 @@
+"""From a translator to a SavedModel that other programs load."""

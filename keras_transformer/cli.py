@@ -1,0 +1,431 @@
+"""The command line: `keras-transformer COMMAND`. The one file that imports all three packages."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+# Set before TensorFlow is imported, which the commands do: a command line prints results, and not
+# which instructions TensorFlow was compiled for.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
+DEMO_RECIPE = "tatoeba-en-de-small.yaml"
+DEMO_SENTENCES = (
+    "I would like a cup of coffee.",
+    "Where is the nearest station?",
+    "She has never been to Germany.",
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit code: 0 on success, 2 on bad input, 1 on failure."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    from keras_transformer.errors import InputError
+
+    try:
+        return options.command(options) or 0
+    except InputError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # Whoever read the output has closed it; nothing more can be said there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        print(f"{parser.prog}: interrupted", file=sys.stderr)
+        return 130
+
+
+def train(options: argparse.Namespace) -> int:
+    """Trains a recipe; the same command again resumes."""
+    from trainers.callbacks import TrainingDiverged
+    from trainers.recipe import load_recipe
+    from trainers.trainer import Trainer
+
+    recipe = load_recipe(options.recipe, options.overrides)
+    run = options.run_dir or Path("runs") / Path(options.recipe).stem
+    try:
+        Trainer(recipe, run).train()
+    except TrainingDiverged as error:
+        print(f"keras-transformer: {error}", file=sys.stderr)
+        return 1
+    return _result(options, {"run_dir": str(run)}, f"trained {run}")
+
+
+def average(options: argparse.Namespace) -> int:
+    """Writes RUN/model.keras from the last N checkpoints."""
+    from trainers.run import RunDirectory
+
+    run = RunDirectory(options.run)
+    count = run.average(options.last)
+    return _result(
+        options,
+        {"model": str(run.model_path), "checkpoints": count},
+        f"{run.model_path}: mean of the last {count} checkpoints",
+    )
+
+
+def evaluate(options: argparse.Namespace) -> int:
+    """Translates a test set and scores it."""
+    from trainers.corpus import read_parallel_files
+    from trainers.evaluation import evaluate as evaluate_translator
+    from trainers.splits import read_split
+
+    translator, recipe = _translator_and_recipe(options)
+    if (options.source is None) != (options.reference is None):
+        _refuse("--source and --reference must be given together", "one of them")
+    language = options.language or (recipe.data.target_language if recipe else None)
+    if options.source:
+        corpus = read_parallel_files(options.source, options.reference)
+    elif recipe:
+        corpus = read_split(recipe.data, "test")
+    else:
+        _refuse("An export is evaluated on --source and --reference", "neither")
+    if language is None:
+        _refuse("--language must name the target language of an export", "nothing")
+    result = evaluate_translator(translator, corpus.sources, corpus.targets, language)
+    translations = result.pop("translations")
+    if options.output:
+        _write_lines(options.output, translations)
+    return _result(
+        options,
+        result,
+        f"BLEU {result['bleu']:.2f}   {result['bleu_signature']}\n"
+        f"chrF {result['chrf']:.2f}\n"
+        f"tokenised, compound-split BLEU (the paper's kind) "
+        f"{result['bleu_tokenized_compound_split']:.2f}\n"
+        f"{result['sentences']} sentences in {result['seconds']:.1f} s, "
+        f"{result['target_tokens_per_second']:.0f} words per second",
+    )
+
+
+def translate(options: argparse.Namespace) -> int:
+    """Translates N lines into N lines, in order."""
+    translator, recipe = _translator_and_recipe(options, beam_size=options.n_best)
+    lines = _read_lines(options.input)
+    batch = recipe.decoding.batch_sentences if recipe else 64
+    results = translator.translate(lines, batch)
+    if options.n_best:
+        texts = [
+            f"{number}\t{hypothesis.score:.6f}\t{hypothesis.text}"
+            for number, found in enumerate(results, 1)
+            for hypothesis in found[: options.n_best]
+        ]
+    else:
+        texts = [found[0].text for found in results]
+    if options.json:
+        return _result(
+            options,
+            {
+                "translations": [
+                    [hypothesis._asdict() for hypothesis in found[: options.n_best or 1]]
+                    for found in results
+                ]
+            },
+            "",
+        )
+    _write_lines(options.output, texts)
+    return 0
+
+
+def score(options: argparse.Namespace) -> int:
+    """Prints the log-probability of each pair of lines."""
+    from trainers.corpus import read_parallel_files
+
+    corpus = read_parallel_files(options.source, options.target)
+    translator, _ = _translator_and_recipe(options)
+    if not hasattr(translator, "score"):
+        _refuse("score needs a run directory", f"the export {options.model}")
+    results = translator.score(corpus.sources, corpus.targets)
+    return _result(
+        options,
+        {
+            "log_probabilities": [value for value, _ in results],
+            "tokens": [count for _, count in results],
+        },
+        "\n".join(f"{value:.6f}" for value, _ in results),
+    )
+
+
+def export(options: argparse.Namespace) -> int:
+    """Writes BASE/N/saved_model.pb."""
+    from export.saved_model import export_translator
+    from trainers.run import RunDirectory
+    from trainers.splits import read_split
+
+    run = RunDirectory(options.run)
+    recipe = run.load_recipe()
+    translator = run.load_translator(beam_size=options.beam_size, alpha=options.alpha)
+    sample = read_split(recipe.data, "validation").sources[:20]
+    path = export_translator(translator, options.output, options.version, tuple(sample))
+    return _result(options, {"path": str(path), "version": int(path.name)}, f"exported {path}")
+
+
+def check_export(options: argparse.Namespace) -> int:
+    """Runs the gates that an export must pass; exit code 1 where one fails."""
+    from export.checks import check_export as check
+
+    result = check(options.export)
+    lines = [
+        f"{'ok  ' if gate['ok'] else 'FAIL'} {name}: {gate['detail']}"
+        for name, gate in result.items()
+        if name != "ok"
+    ]
+    _result(options, result, "\n".join(lines))
+    return 0 if result["ok"] else 1
+
+
+def benchmark(options: argparse.Namespace) -> int:
+    """Measures the speed of training or of decoding."""
+    from trainers import benchmark as benchmarks
+
+    arguments = {name: value for name, value in vars(options).items() if name in options.settings}
+    result = getattr(benchmarks, f"measure_{options.what}")(**arguments)
+    return _result(options, result, json.dumps(result, indent=2))
+
+
+def demo(options: argparse.Namespace) -> int:
+    """The whole path on the shipped corpus."""
+    from export.checks import check_export as check
+    from export.loaded import ExportedTranslator
+    from export.saved_model import export_translator
+    from trainers.evaluation import evaluate as evaluate_translator
+    from trainers.recipe import load_recipe
+    from trainers.run import RunDirectory
+    from trainers.splits import read_split
+    from trainers.trainer import Trainer
+
+    overrides = [] if options.minutes is None else [f"training.minutes={options.minutes}"]
+    recipe = load_recipe(DEMO_RECIPE, overrides)
+    run = RunDirectory(options.run_dir)
+    Trainer(recipe, run.path).train()
+    _say("evaluating the averaged model on the test sentences")
+    test = read_split(recipe.data, "test")
+    translator = run.load_translator()
+    scores = evaluate_translator(
+        translator, test.sources, test.targets, recipe.data.target_language
+    )
+    translations = scores.pop("translations")
+    _say(f"BLEU {scores['bleu']:.2f} ({scores['bleu_signature']})")
+    _say("exporting")
+    validation = read_split(recipe.data, "validation")
+    path = export_translator(
+        translator, run.path / "export", sample=tuple(validation.sources[:20])
+    )
+    gates = check(path)
+    failed = [name for name, gate in gates.items() if name != "ok" and not gate["ok"]]
+    if failed:
+        _say(f"the export failed {', '.join(failed)}: keras-transformer check-export {path}")
+    served = ExportedTranslator(path).translate(DEMO_SENTENCES)
+    examples = [
+        {"source": source, "translation": found[0].text}
+        for source, found in zip(DEMO_SENTENCES, served, strict=True)
+    ]
+    lines = [
+        f"BLEU {scores['bleu']:.2f} on {scores['sentences']} test sentences of short, everyday "
+        "language; news is far harder",
+        f"checked SavedModel: {path}",
+        "",
+        *(f"{example['source']}\n    {example['translation']}" for example in examples),
+        "",
+        *(
+            f"{source}\n    {translation}\n    (reference: {reference})"
+            for source, translation, reference in list(
+                zip(test.sources, translations, test.targets, strict=True)
+            )[:5]
+        ),
+    ]
+    _result(
+        options,
+        {**scores, "export": str(path), "export_ok": gates["ok"], "examples": examples},
+        "\n".join(lines),
+    )
+    return 0 if gates["ok"] else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="keras-transformer",
+        description="Trains, evaluates, exports and runs the Transformer of 'Attention Is All You "
+        "Need'.",
+    )
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    def command(function: Callable, name: str | None = None) -> argparse.ArgumentParser:
+        summary = (function.__doc__ or "").strip()
+        added = commands.add_parser(
+            name or function.__name__, help=summary, description=summary
+        )
+        added.set_defaults(command=function)
+        added.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+        return added
+
+    def model_options(added: argparse.ArgumentParser) -> None:
+        added.add_argument("model", metavar="RUN_OR_EXPORT", type=Path)
+        beam_options(added)
+
+    def beam_options(added: argparse.ArgumentParser) -> None:
+        added.add_argument("--beam-size", type=_at_least(1), help="1 is greedy search")
+        added.add_argument("--alpha", type=float, help="length penalty")
+
+    added = command(demo)
+    added.add_argument("--run-dir", type=Path, default=Path("runs/demo"), metavar="RUN")
+    added.add_argument("--minutes", type=float, metavar="N", help="minutes of training")
+
+    added = command(train)
+    added.add_argument("recipe", metavar="RECIPE.yaml", help="a file, or a shipped recipe's name")
+    added.add_argument("overrides", nargs="*", metavar="KEY.PATH=VALUE")
+    added.add_argument(
+        "--run-dir", type=Path, metavar="RUN", help="default: runs/ and the recipe's name"
+    )
+
+    added = command(average)
+    added.add_argument("run", metavar="RUN", type=Path)
+    added.add_argument("--last", type=_at_least(1), metavar="N")
+
+    added = command(evaluate)
+    model_options(added)
+    added.add_argument("--source", type=Path, help="default: the recipe's test split")
+    added.add_argument("--reference", type=Path)
+    added.add_argument("--language", help="target language, where the recipe does not say")
+    added.add_argument("--output", type=Path, help="file for the translations")
+
+    added = command(translate)
+    model_options(added)
+    added.add_argument("--input", type=Path, help="default: stdin")
+    added.add_argument("--output", type=Path, help="default: stdout")
+    added.add_argument(
+        "--n-best", type=_at_least(1), metavar="N", help="N hypotheses: line, score, text"
+    )
+
+    added = command(score)
+    model_options(added)
+    added.add_argument("--source", type=Path, required=True)
+    added.add_argument("--target", type=Path, required=True)
+
+    added = command(export)
+    added.add_argument("run", metavar="RUN", type=Path)
+    added.add_argument("--output", type=Path, required=True, metavar="BASE")
+    added.add_argument("--version", type=_at_least(1), metavar="N", help="default: the next")
+    beam_options(added)
+
+    added = command(check_export, "check-export")
+    added.add_argument("export", metavar="DIR", type=Path)
+
+    added = command(benchmark)
+    kinds = added.add_subparsers(title="benchmarks", required=True, metavar="train|decode")
+    for what, settings in _BENCHMARKS.items():
+        kind = kinds.add_parser(what)
+        for name, default in settings.items():
+            kind.add_argument(
+                f"--{name.replace('_', '-')}", type=type(default), default=default
+            )
+        kind.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+        kind.set_defaults(what=what, settings=tuple(settings))
+    return parser
+
+
+_BENCHMARKS: dict[str, dict[str, Any]] = {
+    "train": {
+        "layers": 3,
+        "d_model": 256,
+        "d_ff": 1024,
+        "heads": 4,
+        "vocabulary_size": 8000,
+        "batch": 64,
+        "length": 32,
+        "steps": 20,
+        "warm_up": 5,
+        "dtype": "float32",
+    },
+    "decode": {
+        "layers": 6,
+        "d_model": 512,
+        "d_ff": 2048,
+        "heads": 8,
+        "vocabulary_size": 32000,
+        "batch": 16,
+        "source_length": 20,
+        "beam_size": 4,
+        "new_tokens": 40,
+        "repeats": 3,
+        "dtype": "float32",
+    },
+}
+
+
+def _at_least(minimum: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = int(text)
+        if value < minimum:
+            raise argparse.ArgumentTypeError(f"must be at least {minimum}. Received: {text}")
+        return value
+
+    parse.__name__ = "int"
+    return parse
+
+
+def _translator_and_recipe(options: argparse.Namespace, beam_size: int | None = None):
+    """The translator of a run (and its recipe) or of an export (and None)."""
+    from export.loaded import ExportedTranslator
+    from trainers.run import RunDirectory
+
+    run = RunDirectory(options.model)
+    if run.recipe_path.exists():
+        recipe = run.load_recipe()
+        beam_size = options.beam_size or max(beam_size or 1, recipe.decoding.beam_size)
+        return run.load_translator(beam_size=beam_size, alpha=options.alpha), recipe
+    if options.beam_size is not None or options.alpha is not None:
+        _refuse(
+            "--beam-size and --alpha are part of an export; set them when exporting",
+            f"{options.model}, which is no run directory",
+        )
+    translator = ExportedTranslator(options.model)
+    return translator, None
+
+
+def _read_lines(path: Path | None) -> list[str]:
+    from trainers.corpus import read_lines, split_lines
+
+    if path is not None:
+        return read_lines(path)
+    return split_lines(sys.stdin.buffer.read(), "stdin")
+
+
+def _write_lines(path: Path | None, lines: Sequence[str]) -> None:
+    content = "".join(f"{line}\n" for line in lines).encode()
+    if path is None:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        _refuse("--output must be a file that can be written", error)
+
+
+def _result(options: argparse.Namespace, values: dict[str, Any], text: str) -> int:
+    """Prints the command's result: one JSON object, or text."""
+    print(json.dumps(values, ensure_ascii=False) if options.json else text)
+    return 0
+
+
+def _refuse(expected: str, received: Any) -> None:
+    from keras_transformer.errors import InputError
+
+    raise InputError(f"{expected}. Received: {received}")
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+"""Keras layers, one idea of the paper a file."""
+
+from keras_transformer.layers.attention import MultiHeadAttention, scaled_dot_product_attention
+from keras_transformer.layers.decoder import Decoder, DecoderLayer, KeysValues
+from keras_transformer.layers.embedding import TokenEmbedding
+from keras_transformer.layers.encoder import Encoder, EncoderLayer
+from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.masks import causal_mask, padding_mask
+from keras_transformer.layers.positions import LearnedPositions, SinusoidalPositions
+from keras_transformer.layers.projection import Projection
+from keras_transformer.layers.residual import Residual
+from keras_transformer.layers.stack import StackArguments
+
+__all__ = [
+    "Decoder",
+    "DecoderLayer",
+    "Encoder",
+    "EncoderLayer",
+    "FeedForward",
+    "KeysValues",
+    "LearnedPositions",
+    "MultiHeadAttention",
+    "Projection",
+    "Residual",
+    "SinusoidalPositions",
+    "StackArguments",
+    "TokenEmbedding",
+    "causal_mask",
+    "padding_mask",
+    "scaled_dot_product_attention",
+]

@@ -1,0 +1,257 @@
+"""One decoder layer, and the stack of N, whole or one step at a time."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from keras_transformer.layers.attention import MultiHeadAttention
+from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.masks import causal_mask
+from keras_transformer.layers.residual import Residual
+from keras_transformer.layers.stack import Stack, StackArguments
+
+
+class KeysValues(NamedTuple):
+    """Projected keys [..., h, S, d_k] and values [..., h, S, d_v] of one attention."""
+
+    keys: Any
+    values: Any
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class DecoderLayer(keras.layers.Layer):
+    """Causal self-attention, encoder-decoder attention and feed-forward, from section 3.1.
+
+    Args:
+        arguments: `StackArguments` (or a dict of them): the sizes and rates of every sub-layer.
+
+    Call arguments:
+        inputs: float tensor [B, T, d_model].
+        memory: float tensor [B, S, d_model], the encoder's output.
+        self_attention_mask: boolean tensor that broadcasts to [B, num_heads, T, T], True = may
+            attend.
+        memory_attention_mask: boolean tensor that broadcasts to [B, num_heads, T, S].
+        training: bool. Whether dropout is active.
+
+    Returns:
+        A tuple: tensor [B, T, d_model], self-attention weights [B, num_heads, T, T], and
+        encoder-decoder attention weights [B, num_heads, T, S].
+
+    Example:
+
+    >>> import numpy as np
+    >>> layer = DecoderLayer(StackArguments(d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8))
+    >>> y, memory = np.ones((1, 3, 16), "float32"), np.ones((1, 5, 16), "float32")
+    >>> y, self_weights, cross_weights = layer(y, memory)
+    >>> tuple(y.shape), tuple(cross_weights.shape)
+    ((1, 3, 16), (1, 2, 3, 5))
+
+    References:
+        - Vaswani et al., 2017, [Attention Is All You Need](https://arxiv.org/abs/1706.03762)
+    """
+
+    def __init__(self, arguments: StackArguments | dict, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.arguments = StackArguments.of(arguments)
+        policy = self.dtype_policy
+        for attention in ("self_attention", "cross_attention"):
+            layer = MultiHeadAttention(**self.arguments.attention(), dtype=policy, name=attention)
+            setattr(self, attention, layer)
+        self.feed_forward = FeedForward(
+            **self.arguments.feed_forward(), dtype=policy, name="feed_forward"
+        )
+        for sublayer in ("self_attention", "cross_attention", "feed_forward"):
+            name = f"{sublayer}_residual"
+            layer = Residual(**self.arguments.residual(), dtype=policy, name=name)
+            setattr(self, name, layer)
+        self.supports_masking = True
+
+    def build(self, inputs_shape, memory_shape):
+        self.self_attention.build(inputs_shape, inputs_shape)
+        self.cross_attention.build(inputs_shape, memory_shape)
+        self.feed_forward.build(inputs_shape)
+        for residual in (
+            self.self_attention_residual,
+            self.cross_attention_residual,
+            self.feed_forward_residual,
+        ):
+            residual.build(inputs_shape)
+
+    def call(
+        self,
+        inputs,
+        memory,
+        self_attention_mask=None,
+        memory_attention_mask=None,
+        training=None,
+    ):
+        def self_attend(x):
+            return self.self_attention(
+                x,
+                x,
+                attention_mask=self_attention_mask,
+                training=training,
+                return_attention_weights=True,
+            )
+
+        def cross_attend(x):
+            return self.cross_attention(
+                x,
+                memory,
+                attention_mask=memory_attention_mask,
+                training=training,
+                return_attention_weights=True,
+            )
+
+        def feed_forward(x):
+            return self.feed_forward(x, training=training)
+
+        x, self_weights = self.self_attention_residual(
+            inputs, sublayer=self_attend, training=training
+        )
+        x, cross_weights = self.cross_attention_residual(
+            x, sublayer=cross_attend, training=training
+        )
+        x, _ = self.feed_forward_residual(x, sublayer=feed_forward, training=training)
+        return x, self_weights, cross_weights
+
+    def step(self, inputs, cache: KeysValues, memory: KeysValues, memory_mask):
+        """One position of K hypotheses for each sentence, from cached keys and values.
+
+        Args:
+            inputs: float tensor [N, K, d_model], the newest position of each hypothesis.
+            cache: keys [N, K, h, t, d_k] and values [N, K, h, t, d_v] of the t positions before.
+            memory: keys [N, h, S, d_k] and values [N, h, S, d_v] of the encoder's output.
+            memory_mask: boolean tensor [N, 1, 1, S].
+
+        Returns:
+            A tuple: tensor [N, K, d_model], and the cache with this position added.
+        """
+        sentences, beam = ops.shape(inputs)[0], ops.shape(inputs)[1]
+        d_model = self.arguments.d_model
+        new_cache = None
+
+        def self_attend(x):
+            nonlocal new_cache
+            # Hypotheses attend to their own past: each is a row. [N, K, d] -> [N * K, 1, d]
+            x = ops.reshape(x, (-1, 1, d_model))
+            grown = []
+            for past, newest in zip(cache, self.self_attention.project_memory(x), strict=True):
+                # [N * K, h, 1, d] -> [N, K, h, 1, d], appended to [N, K, h, t, d]
+                newest = ops.reshape(newest, (sentences, beam, *newest.shape[1:]))
+                grown.append(ops.concatenate([past, newest], axis=3))
+            new_cache = KeysValues(*grown)
+            # [N, K, h, t + 1, d] -> [N * K, h, t + 1, d]
+            keys, values = (
+                ops.reshape(x, (-1, x.shape[2], ops.shape(x)[3], x.shape[4])) for x in new_cache
+            )
+            result, _ = self.self_attention.attend(x, keys, values)
+            return ops.reshape(result, (sentences, beam, d_model))
+
+        def cross_attend(x):
+            # All hypotheses of a sentence attend to the same memory: they are its query rows.
+            return self.cross_attention.attend(x, *memory, mask=memory_mask)[0]
+
+        x, _ = self.self_attention_residual(inputs, sublayer=self_attend)
+        x, _ = self.cross_attention_residual(x, sublayer=cross_attend)
+        x, _ = self.feed_forward_residual(x, sublayer=self.feed_forward)
+        return x, new_cache
+
+    def compute_output_spec(
+        self,
+        inputs,
+        memory,
+        self_attention_mask=None,
+        memory_attention_mask=None,
+        training=None,
+    ):
+        batch, target_length, _ = inputs.shape
+        heads = self.arguments.num_heads
+        return (
+            keras.KerasTensor(inputs.shape, self.compute_dtype),
+            keras.KerasTensor((batch, heads, target_length, target_length), "float32"),
+            keras.KerasTensor((batch, heads, target_length, memory.shape[1]), "float32"),
+        )
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "arguments": self.arguments.to_dict()}
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class Decoder(Stack):
+    """N decoder layers, with a final LayerNorm where they are pre-norm (section 3.1).
+
+    Args:
+        num_layers: int. N.
+        arguments: `StackArguments` (or a dict of them).
+
+    Call arguments:
+        inputs: float tensor [B, T, d_model], embeddings of the target shifted right, with positions.
+        memory: float tensor [B, S, d_model], the encoder's output.
+        memory_attention_mask: boolean tensor that broadcasts to [B, num_heads, T, S], True = may
+            attend. The self-attention is always causal.
+        training: bool. Whether dropout is active.
+
+    Returns:
+        Tensor [B, T, d_model].
+
+    Example:
+
+    >>> import numpy as np
+    >>> decoder = Decoder(2, StackArguments(d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8))
+    >>> y, memory = np.ones((1, 3, 16), "float32"), np.ones((1, 5, 16), "float32")
+    >>> tuple(decoder(y, memory).shape)
+    (1, 3, 16)
+    """
+
+    layer_class = DecoderLayer
+
+    def build(self, inputs_shape, memory_shape):
+        self.build_stack(inputs_shape, memory_shape)
+
+    def call(self, inputs, memory, memory_attention_mask=None, training=None):
+        return self.with_attention_weights(inputs, memory, memory_attention_mask, training)[0]
+
+    def with_attention_weights(self, inputs, memory, memory_attention_mask=None, training=None):
+        """As a call, but returns a tuple: the result, and each layer's two kinds of weights."""
+        mask = causal_mask(ops.shape(inputs)[1])
+        x, all_self_weights, all_cross_weights = inputs, [], []
+        for layer in self.stack:
+            x, self_weights, cross_weights = layer(
+                x,
+                memory,
+                self_attention_mask=mask,
+                memory_attention_mask=memory_attention_mask,
+                training=training,
+            )
+            all_self_weights.append(self_weights)
+            all_cross_weights.append(cross_weights)
+        return self.finish(x), all_self_weights, all_cross_weights
+
+    def project_memory(self, memory) -> list[KeysValues]:
+        """Each layer's keys and values of the encoder's output: computed once a sentence."""
+        return [KeysValues(*layer.cross_attention.project_memory(memory)) for layer in self.stack]
+
+    def empty_cache(self, sentences, beam_size: int) -> list[KeysValues]:
+        """Each layer's cache before the first step: keys and values of no position."""
+        arguments = self.arguments
+
+        def empty(width):
+            shape = (sentences, beam_size, arguments.num_heads, 0, width)
+            return ops.zeros(shape, dtype=self.compute_dtype)
+
+        return [KeysValues(empty(arguments.d_k), empty(arguments.d_v)) for _ in self.stack]
+
+    def step(self, inputs, caches, memories, memory_mask):
+        """One position through all layers; see `DecoderLayer.step`."""
+        x, new_caches = inputs, []
+        for layer, cache, memory in zip(self.stack, caches, memories, strict=True):
+            x, cache = layer.step(x, cache, memory, memory_mask)
+            new_caches.append(cache)
+        return self.finish(x), new_caches
+
+    def compute_output_shape(self, inputs_shape, memory_shape):
+        return tuple(inputs_shape)

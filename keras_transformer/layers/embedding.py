@@ -1,0 +1,88 @@
+"""Token embedding scaled by sqrt(d_model), whose matrix is also the output projection."""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class TokenEmbedding(keras.layers.Layer):
+    """Embeds token ids, and turns decoder outputs into logits, from section 3.4 of the paper.
+
+    One matrix serves the source embedding, the target embedding and the softmax projection where
+    one layer is called for all three. Rows start as N(0, d_model^-0.5) and are multiplied by
+    sqrt(d_model) when looked up, which brings them to the magnitude of the positions added to
+    them. Padding (id 0) is embedded as zeros.
+
+    Args:
+        vocabulary_size: int. Number of rows.
+        d_model: int. Width.
+
+    Call arguments:
+        inputs: int tensor [B, T] of ids, or float tensor [..., d_model] when `reverse`.
+        reverse: bool. Whether to compute logits.
+
+    Returns:
+        Float tensor [B, T, d_model]; when `reverse`, float32 logits [..., vocabulary_size].
+
+    Example:
+
+    >>> embedding = TokenEmbedding(vocabulary_size=100, d_model=8)
+    >>> x = embedding([[5, 6, 0]])
+    >>> tuple(x.shape), tuple(embedding(x, reverse=True).shape)
+    ((1, 3, 8), (1, 3, 100))
+
+    References:
+        - Press and Wolf, 2016, [Using the Output Embedding to Improve Language
+          Models](https://arxiv.org/abs/1608.05859)
+        - Vaswani et al., 2017, [Attention Is All You Need](https://arxiv.org/abs/1706.03762)
+    """
+
+    def __init__(self, vocabulary_size: int, d_model: int, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.vocabulary_size = vocabulary_size
+        self.d_model = d_model
+        self.supports_masking = True
+
+    def build(self, input_shape=None):
+        # No autocast: casting the few rows looked up is cheaper than casting the whole matrix.
+        self.embeddings = self.add_weight(
+            shape=(self.vocabulary_size, self.d_model),
+            initializer=keras.initializers.RandomNormal(stddev=self.d_model**-0.5),
+            name="embeddings",
+            autocast=False,
+        )
+
+    def output_kernel(self):
+        """The softmax projection [d_model, vocabulary_size], in the compute dtype."""
+        return ops.transpose(ops.cast(self.embeddings, self.compute_dtype))
+
+    def call(self, inputs, reverse=False):
+        if reverse:
+            return self.logits(inputs, self.output_kernel())
+        ids = ops.cast(inputs, "int32")
+        rows = ops.take(self.embeddings, ids, axis=0)  # [B, T, d_model]
+        is_real = ops.cast(ops.not_equal(ids, 0), rows.dtype)
+        rows = rows * (is_real * self.d_model**0.5)[..., None]
+        return ops.cast(rows, self.compute_dtype)
+
+    def logits(self, inputs, output_kernel):
+        """Float32 logits [..., vocabulary_size] of inputs [..., d_model]."""
+        shape = ops.shape(inputs)
+        # [..., d_model] -> [M, d_model] -> [M, V] -> [..., V]
+        result = ops.matmul(ops.reshape(inputs, (-1, self.d_model)), output_kernel)
+        result = ops.reshape(result, (*shape[:-1], self.vocabulary_size))
+        return ops.cast(result, "float32")
+
+    def compute_output_spec(self, inputs, reverse=False):
+        if reverse:
+            return keras.KerasTensor((*inputs.shape[:-1], self.vocabulary_size), "float32")
+        return keras.KerasTensor((*inputs.shape, self.d_model), self.compute_dtype)
+
+    def get_config(self) -> dict:
+        return {
+            **super().get_config(),
+            "vocabulary_size": self.vocabulary_size,
+            "d_model": self.d_model,
+        }

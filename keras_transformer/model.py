@@ -1,0 +1,264 @@
+"""The Transformer: a functional Keras model, its exact training step, and its decoding step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from keras_transformer.config import TransformerConfig
+from keras_transformer.layers import (
+    Decoder,
+    Encoder,
+    LearnedPositions,
+    SinusoidalPositions,
+    StackArguments,
+    TokenEmbedding,
+    padding_mask,
+)
+from keras_transformer.losses import SmoothedCrossEntropy
+from keras_transformer.search import SearchState, Step
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class Transformer(keras.Model):
+    """The encoder-decoder Transformer of section 3 of the paper, as a functional model.
+
+    It maps `{"source": ids, "target": ids shifted right}` to the logits of the next target word at
+    each position. `fit`, `save`, `summary` and all else of a Keras model work. What this class
+    adds: a training step whose loss and gradient are the exact mean over the real tokens of all
+    replicas, step-by-step decoding from cached keys and values, and all attention weights.
+
+    Args:
+        config: `TransformerConfig`, or the dict of one.
+        name: str. Name of the model.
+
+    Call arguments:
+        inputs: dict of int tensors: `source` [B, S] (words, end id, 0 = padding) and `target`
+            [B, T] (start id, words, 0 = padding).
+        training: bool. Whether dropout is active.
+
+    Returns:
+        Float32 logits [B, T, vocabulary_size].
+
+    Example:
+
+    >>> import numpy as np
+    >>> model = Transformer(TransformerConfig.preset("tiny", vocabulary_size=100))
+    >>> logits = model({"source": np.array([[5, 6, 2]]), "target": np.array([[1, 7]])})
+    >>> tuple(logits.shape)
+    (1, 2, 100)
+
+    References:
+        - Vaswani et al., 2017, [Attention Is All You Need](https://arxiv.org/abs/1706.03762)
+    """
+
+    def __init__(self, config: TransformerConfig | dict, name: str = "transformer", **kwargs):
+        if not isinstance(config, TransformerConfig):
+            config = TransformerConfig.from_dict(config)
+        policy = keras.dtype_policies.get(kwargs.pop("dtype", None))
+        arguments = StackArguments.of(config)
+
+        def embedding(vocabulary_size: int, name: str) -> TokenEmbedding:
+            return TokenEmbedding(vocabulary_size, config.d_model, dtype=policy, name=name)
+
+        def positions(side: str):
+            if config.positions == "learned":
+                return LearnedPositions(
+                    config.maximum_positions, dtype=policy, name=f"{side}_positions"
+                )
+            return SinusoidalPositions(dtype=policy, name=f"{side}_positions")
+
+        target_embedding = embedding(config.vocabulary_size, "target_embedding")
+        source_embedding = target_embedding
+        if config.tying != "three-way":
+            source_embedding = embedding(
+                config.source_vocabulary_size or config.vocabulary_size, "source_embedding"
+            )
+        output_projection = target_embedding
+        if config.tying == "none":
+            output_projection = embedding(config.vocabulary_size, "output_projection")
+        source_positions, target_positions = positions("source"), positions("target")
+        source_dropout = keras.layers.Dropout(config.dropout, dtype=policy, name="source_dropout")
+        target_dropout = keras.layers.Dropout(config.dropout, dtype=policy, name="target_dropout")
+        encoder = Encoder(config.num_encoder_layers, arguments, dtype=policy, name="encoder")
+        decoder = Decoder(config.num_decoder_layers, arguments, dtype=policy, name="decoder")
+
+        source = keras.Input((None,), dtype="int32", name="source")
+        target = keras.Input((None,), dtype="int32", name="target")
+        memory_mask = padding_mask(source)
+        x = source_dropout(source_positions(source_embedding(source)))
+        memory = encoder(x, attention_mask=memory_mask)
+        y = target_dropout(target_positions(target_embedding(target)))
+        y = decoder(y, memory, memory_attention_mask=memory_mask)
+        logits = output_projection(y, reverse=True)
+        super().__init__(
+            inputs={"source": source, "target": target}, outputs=logits, name=name, **kwargs
+        )
+
+        self.config = config
+        self.source_embedding = source_embedding
+        self.target_embedding = target_embedding
+        self.output_projection = output_projection
+        self.source_positions = source_positions
+        self.target_positions = target_positions
+        self.encoder = encoder
+        self.decoder = decoder
+        self.policy = policy
+
+    def encode(self, source) -> tuple[Any, Any]:
+        """Encodes source ids, without dropout.
+
+        Args:
+            source: int tensor [N, S], 0 = padding.
+
+        Returns:
+            A tuple: the memory [N, S, d_model], and its mask [N, 1, 1, S].
+        """
+        mask = padding_mask(source)
+        x = self.source_positions(self.source_embedding(source))
+        return self.encoder(x, attention_mask=mask), mask
+
+    def start_decoding(self, source, beam_size: int) -> tuple[Step, SearchState]:
+        """Encodes source ids and prepares the search for their translations.
+
+        Args:
+            source: int tensor [N, S], 0 = padding.
+            beam_size: int. K, hypotheses a sentence.
+
+        Returns:
+            A tuple: the step function that `beam_search` calls, and its state before the first
+            step. Keys and values of the memory, and the softmax projection, are computed here,
+            once.
+        """
+        memory, mask = self.encode(source)
+        state = SearchState(
+            hypotheses=self.decoder.empty_cache(ops.shape(source)[0], beam_size),
+            sentences=(self.decoder.project_memory(memory), mask),
+        )
+        output_kernel = self.output_projection.output_kernel()
+
+        def step(tokens, index, state: SearchState):
+            return self.decode_step(tokens, index, state, output_kernel)
+
+        return step, state
+
+    def decode_step(self, tokens, index, state: SearchState, output_kernel):
+        """Logits of the word after `tokens`, from cached keys and values.
+
+        Args:
+            tokens: int tensor [N, K], the newest word of each hypothesis.
+            index: scalar int tensor, its position.
+            state: `SearchState` whose hypotheses are each layer's cache and whose sentences are
+                each layer's keys and values of the memory, and the memory's mask.
+            output_kernel: the softmax projection [d_model, vocabulary_size].
+
+        Returns:
+            A tuple: float32 logits [N, K, vocabulary_size], and the new state.
+        """
+        memories, memory_mask = state.sentences
+        # A position's row is the same for all hypotheses: they are a batch of length-1 sequences.
+        x = self.target_embedding(ops.reshape(tokens, (-1, 1)))  # [N * K, 1, d_model]
+        x = self.target_positions(x, start_index=index)
+        x = ops.reshape(x, (*ops.shape(tokens), self.config.d_model))
+        x, caches = self.decoder.step(x, state.hypotheses, memories, memory_mask)
+        return self.output_projection.logits(x, output_kernel), state._replace(hypotheses=caches)
+
+    def attention_weights(self, source, target) -> dict[str, list]:
+        """The weights of every attention of every layer, without dropout.
+
+        Args:
+            source: int tensor [B, S], 0 = padding.
+            target: int tensor [B, T], the target shifted right.
+
+        Returns:
+            A dict of lists with a float32 tensor a layer: `encoder` [B, h, S, S], `decoder`
+            [B, h, T, T] and `cross` [B, h, T, S].
+        """
+        source, target = ops.convert_to_tensor(source), ops.convert_to_tensor(target)
+        mask = padding_mask(source)
+        x = self.source_positions(self.source_embedding(source))
+        memory, encoder_weights = self.encoder.with_attention_weights(x, mask)
+        y = self.target_positions(self.target_embedding(target))
+        _, decoder_weights, cross_weights = self.decoder.with_attention_weights(y, memory, mask)
+        return {"encoder": encoder_weights, "decoder": decoder_weights, "cross": cross_weights}
+
+    def train_step(self, data):
+        """One update with the gradient of the mean loss over the real tokens of all replicas.
+
+        The default step of Keras averages each replica's own mean, so that a replica with few
+        tokens weighs as much as one with many. Losses other than `SmoothedCrossEntropy` take it.
+        """
+        if not isinstance(self.loss, SmoothedCrossEntropy):
+            return super().train_step(data)
+        inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        replicas = tf.distribute.get_replica_context()
+        with tf.GradientTape() as tape:
+            logits = self(inputs, training=True)
+            loss, tokens = self._replica_loss(labels, logits, sample_weight)
+            total_tokens = tokens
+            if replicas.num_replicas_in_sync > 1:
+                total_tokens = replicas.all_reduce(tf.distribute.ReduceOp.SUM, tokens)
+            # The gradients of the replicas add up to the gradient of the mean.
+            scaled_loss = self.optimizer.scale_loss(tf.math.divide_no_nan(loss, total_tokens))
+        variables = self.trainable_variables
+        gradients = tape.gradient(scaled_loss, [variable.value for variable in variables])
+        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        if replicas.num_replicas_in_sync > 1:
+            gradients = replicas.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+        gradient_norm = tf.linalg.global_norm(gradients) / self.optimizer.scale_loss(1.0)
+        if replicas.num_replicas_in_sync > 1:
+            # The optimizer adds up what the replicas hand it: each hands an equal share.
+            gradients = [gradient / replicas.num_replicas_in_sync for gradient in gradients]
+        self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        self._loss_tracker.update_state(tf.math.divide_no_nan(loss, tokens), tokens)
+        logs = self.compute_metrics(inputs, labels, logits, sample_weight)
+        return {**logs, "gradient_norm": gradient_norm}
+
+    def test_step(self, data):
+        """Evaluates one batch; the loss shown is the mean over the real tokens of all batches."""
+        if not isinstance(self.loss, SmoothedCrossEntropy):
+            return super().test_step(data)
+        inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        logits = self(inputs, training=False)
+        loss, tokens = self._replica_loss(labels, logits, sample_weight)
+        self._loss_tracker.update_state(tf.math.divide_no_nan(loss, tokens), tokens)
+        return self.compute_metrics(inputs, labels, logits, sample_weight)
+
+    def _replica_loss(self, labels, logits, sample_weight):
+        """This replica's sum of the token losses, and its number of real tokens."""
+        weights = self.loss.token_weights(labels, sample_weight)
+        return ops.sum(self.loss.call(labels, logits) * weights), ops.sum(weights)
+
+    def get_config(self) -> dict:
+        return {
+            "config": self.config.to_dict(),
+            "name": self.name,
+            "dtype": keras.dtype_policies.serialize(self.policy),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict, custom_objects=None) -> Transformer:
+        return cls(**config)
+
+
+def build_transformer(config: TransformerConfig, dtype=None) -> Transformer:
+    """Builds the functional Keras model of a config.
+
+    Args:
+        config: `TransformerConfig`.
+        dtype: dtype policy: `"float32"`, `"mixed_bfloat16"` or `"mixed_float16"`. Defaults to the
+            global policy.
+
+    Returns:
+        A `Transformer`.
+
+    Example:
+
+    >>> model = build_transformer(TransformerConfig.preset("tiny", vocabulary_size=100))
+    >>> model.count_params() > 0
+    True
+    """
+    return Transformer(config, dtype=dtype)

@@ -1,0 +1,524 @@
+"""Text <-> ids with SentencePiece, in Python and in the graph, the same ids and bytes both ways.
+
+Python uses the `sentencepiece` package, the graph the much older SentencePiece inside
+TensorFlow Text. They agree because three things are settled before either of them sees a text:
+
+* Preparation. `_prepare` and `_prepare_in_graph` turn any bytes into the same valid UTF-8 on one
+  line: invalid UTF-8 becomes U+FFFD, byte order marks vanish, and control characters, line
+  separators and runs of spaces become one space. U+2581, which SentencePiece itself writes for a
+  space, is therefore a space in user text too.
+* Exact arithmetic. A unigram model compares sums of float32 scores, and the two versions round
+  them differently, so that near ties are cut differently. Training rounds each score to a
+  sixteenth: the sums are then exact in both, up to about 400,000 characters a text.
+* Byte fallback. A character that is not in the vocabulary becomes its UTF-8 bytes, so nothing is
+  unknown. Bytes that a model puts in an order that is no character decode to U+FFFD.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import itertools
+import json
+import os
+import random
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import tensorflow as tf
+
+from keras_transformer.errors import InputError
+
+PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
+
+KINDS = ("bpe", "unigram")
+NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
+
+# Code points as (first, last). C0 and C1 controls hold CR, LF, VT, FF, U+001C-1E and U+0085.
+_BREAKS = ((0x00, 0x1F), (0x7F, 0x9F), (0x2028, 0x2029), (0x2581, 0x2581))
+_SPACE = ((0x20, 0x20),)
+# What is left of Unicode's White_Space once the breaks are spaces. Inside a sentence the
+# normalisation decides (French needs its no-break spaces); around it they are nothing.
+_WHITE = (
+    *_SPACE,
+    *((0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A)),
+    *((0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000)),
+)
+_BYTE_ORDER_MARK = "\ufeff"
+_REPLACEMENT = "\ufffd"
+# SentencePiece's trainer drops every sentence that holds this character; see `_training_texts`.
+_RESERVED_IN_TRAINING = "\u2585"
+
+_SCORES_PER_UNIT = 16
+# SentencePiece's trainer skips sentences over `max_sentence_length` bytes without a word, and a
+# unigram model needs minutes for, or fails on, a few 100,000 characters in one sentence.
+_MAXIMUM_CHARACTERS = 1_000
+_SAMPLING_SEED = 20170612
+_FORMAT = 1
+
+
+def _character_class(ranges, escape: str) -> str:
+    return "[" + "".join(f"{escape % first}-{escape % last}" for first, last in ranges) + "]"
+
+
+def _break_pattern(escape: str) -> str:
+    """Matches what becomes one space: any run of breaks and spaces but a lone space."""
+    run = _character_class((*_BREAKS, *_SPACE), escape)
+    return f"{run}{{2,}}|{_character_class(_BREAKS, escape)}"
+
+
+_PYTHON_ESCAPE, _RE2_ESCAPE = r"\U%08x", r"\x{%x}"
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_BREAK = re.compile(_break_pattern(_PYTHON_ESCAPE))
+_GRAPH_BREAK = _break_pattern(_RE2_ESCAPE)
+_MARGIN = "".join(chr(c) for first, last in _WHITE for c in range(first, last + 1))
+_GRAPH_MARGIN = "^{0}+|{0}+$".format(_character_class(_WHITE, _RE2_ESCAPE))
+
+
+def _prepare(text: str) -> str:
+    text = _SURROGATE.sub(_REPLACEMENT, text).replace(_BYTE_ORDER_MARK, "")
+    return _BREAK.sub(" ", text).strip(_MARGIN)
+
+
+def _prepare_in_graph(text: tf.Tensor) -> tf.Tensor:
+    """`_prepare` for a string tensor of any bytes."""
+    text = tf.strings.unicode_transcode(
+        text, "UTF-8", "UTF-8", errors="replace", replacement_char=ord(_REPLACEMENT)
+    )
+    text = tf.strings.regex_replace(text, _BYTE_ORDER_MARK, "")
+    text = tf.strings.regex_replace(text, _GRAPH_BREAK, " ")
+    return tf.strings.regex_replace(text, _GRAPH_MARGIN, "")
+
+
+class SubwordTokenizer:
+    """One SentencePiece model: text to ids and back, in Python and in the graph.
+
+    The sub-word vocabulary of section 5.1 of the paper. Both directions give the same result in
+    Python and in the graph, byte for byte. Text of white space alone has no ids. The ids of
+    control symbols (`PAD_ID`, `BOS_ID`, `EOS_ID`, `UNK_ID`) never come from text: `"</s>"` or
+    `"<0x41>"` in a sentence is ordinary text.
+
+    Args:
+        model_proto: bytes, a serialized SentencePiece model with pad 0, bos 1, eos 2, unk 3.
+            Usually from `SubwordTokenizer.train` or `SubwordTokenizer.load`.
+
+    Attributes:
+        model_proto: bytes, the model.
+        vocabulary_size: int, the number of ids, control ids included.
+        fingerprint: str, the SHA-256 of `model_proto` in hexadecimal.
+
+    Raises:
+        InputError: if `model_proto` is no SentencePiece model or has other control ids.
+
+    Example:
+
+    >>> tokenizer = SubwordTokenizer.train(["ein Haus", "ein Hase"], vocabulary_size=272)
+    >>> tokenizer.decode(tokenizer.encode("ein </s> 🐇"))
+    'ein </s> 🐇'
+    >>> tokenizer.decode_graph(tokenizer.encode_graph(tf.constant(["ein Hase"])).to_tensor())
+    <tf.Tensor: shape=(1,), dtype=string, numpy=array([b'ein Hase'], dtype=object)>
+
+    References:
+        - [Kudo and Richardson, 2018](https://arxiv.org/abs/1808.06226)
+        - [Sennrich et al., 2016](https://arxiv.org/abs/1508.07909)
+        - [Kudo, 2018](https://arxiv.org/abs/1804.10959)
+    """
+
+    def __init__(self, model_proto: bytes):
+        import sentencepiece
+
+        try:
+            processor = sentencepiece.SentencePieceProcessor.from_proto(model_proto)
+        except RuntimeError as error:
+            raise InputError(
+                f"A tokenizer needs a serialized SentencePiece model. Received: "
+                f"{len(model_proto)} bytes that are none"
+            ) from error
+        controls = [getattr(processor, f"{name}_id")() for name in ("pad", "bos", "eos", "unk")]
+        if controls != [PAD_ID, BOS_ID, EOS_ID, UNK_ID]:
+            raise InputError(
+                f"A tokenizer's model must have pad, bos, eos, unk as ids {PAD_ID}, {BOS_ID}, "
+                f"{EOS_ID}, {UNK_ID}. Received: {controls}"
+            )
+        self._processor = processor
+        self._resource = None
+        self.model_proto = model_proto
+        self.vocabulary_size = processor.get_piece_size()
+        self.fingerprint = hashlib.sha256(model_proto).hexdigest()
+
+    @classmethod
+    def train(
+        cls,
+        sentences: Iterable[str],
+        *,
+        vocabulary_size: int,
+        kind: str = "bpe",
+        normalization: str = "nmt_nfkc",
+        character_coverage: float = 1.0,
+        maximum_sentences: int = 1_000_000,
+        num_threads: int = 16,
+    ) -> SubwordTokenizer:
+        """Learns a vocabulary from sentences; the same sentences give the same model.
+
+        Args:
+            sentences: iterable of str, read once. Long ones count in full; white-space-only ones
+                count for nothing.
+            vocabulary_size: int, the number of ids: 4 control ids, 256 bytes, the characters of
+                the corpus and what is learned.
+            kind: `"bpe"` (as the paper) or `"unigram"`.
+            normalization: a SentencePiece rule, stored in the model: `"nmt_nfkc"`, `"nfkc"`,
+                `"nmt_nfkc_cf"`, `"nfkc_cf"` (`cf` folds case) or `"identity"`. All keep accents.
+            character_coverage: float, the share of the corpus' characters that get an id of their
+                own; the rarest others are written in bytes. 0.9995 suits Chinese and Japanese.
+            maximum_sentences: int, at most so many sentences are learned from, a uniform sample.
+            num_threads: int. The scores of a unigram model depend on it in their last digits,
+                so the default does not follow the machine.
+
+        Returns:
+            A `SubwordTokenizer`.
+
+        Raises:
+            InputError: if there is no text, an option is wrong, or the corpus cannot fill or not
+                fit into `vocabulary_size`; the message tells which sizes are possible.
+        """
+        _check_size("vocabulary_size", vocabulary_size)
+        _check_size("maximum_sentences", maximum_sentences)
+        _check_choice("kind", kind, KINDS)
+        _check_choice("normalization", normalization, NORMALIZATIONS)
+        if not 0.98 <= character_coverage <= 1:  # SentencePiece's own limits
+            raise InputError(
+                f"character_coverage must be in 0.98..1. Received: {character_coverage!r}"
+            )
+        import sentencepiece
+
+        texts = _sample(filter(None, map(_prepare, sentences)), maximum_sentences)
+        if not texts:
+            raise InputError(
+                "A tokenizer needs at least one sentence that is not white space to learn from. "
+                "Received: an empty corpus"
+            )
+        model = io.BytesIO()
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=_training_texts(texts),
+                model_writer=model,
+                vocab_size=vocabulary_size,
+                model_type=kind,
+                normalization_rule_name=normalization,
+                character_coverage=character_coverage,
+                max_sentence_length=4 * _MAXIMUM_CHARACTERS,
+                num_threads=num_threads,
+                byte_fallback=True,
+                pad_id=PAD_ID,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                unk_id=UNK_ID,
+                minloglevel=2,  # errors only; they also come as exceptions
+            )
+        except RuntimeError as error:
+            raise _training_error(str(error), vocabulary_size) from error
+        return cls(_with_exact_scores(model.getvalue()) if kind == "unigram" else model.getvalue())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> SubwordTokenizer:
+        """Reads a model that `save` wrote. Raises `InputError` if there is none at `path`.
+
+        A unigram model that was trained elsewhere keeps its scores: there the graph may cut near
+        ties differently from Python.
+        """
+        model_proto = _read(Path(path))
+        try:
+            return cls(model_proto)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the model to `path`, aside and then renamed: never half a file."""
+        _write(Path(path), self.model_proto)
+
+    @property
+    def options(self) -> dict:
+        """What the model itself says of its training: kind, normalization, coverage, size."""
+        model = _parse(self.model_proto)
+        spec = model.trainer_spec
+        return {
+            "kind": spec.ModelType.Name(spec.model_type).lower(),
+            "normalization": model.normalizer_spec.name,
+            "character_coverage": round(spec.character_coverage, 6),  # stored as float32
+            "vocabulary_size": self.vocabulary_size,
+        }
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of `text`, without begin and end."""
+        return self._processor.encode(_prepare(text))
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        """Returns the ids of each text, as `encode`, on all cores."""
+        return self._processor.encode([_prepare(text) for text in texts])
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Returns the text of `ids` up to the first `EOS_ID`, on one line.
+
+        Control ids and ids outside the vocabulary have no text.
+        """
+        kept = []
+        for i in map(int, ids):
+            if i == EOS_ID:
+                break
+            if UNK_ID < i < self.vocabulary_size:
+                kept.append(i)
+        return _prepare(self._processor.decode(kept))
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Returns the vocabulary's entry for each id, control ids too; `▁` is a space."""
+        ids = [int(i) for i in ids]
+        for i in ids:
+            if not 0 <= i < self.vocabulary_size:
+                raise InputError(
+                    f"An id must be in 0..{self.vocabulary_size - 1}, the vocabulary. Received: {i}"
+                )
+        return self._processor.id_to_piece(ids)
+
+    @property
+    def resource(self) -> tf.Module:
+        """The TensorFlow Text tokenizer that the graph uses; a SavedModel must track it."""
+        if self._resource is None:
+            import tensorflow_text
+
+            with tf.init_scope():  # a first use while a function is traced must outlive the trace
+                self._resource = tensorflow_text.SentencepieceTokenizer(
+                    model=self.model_proto, out_type=tf.int32
+                )
+        return self._resource
+
+    def encode_graph(self, text: tf.Tensor) -> tf.RaggedTensor:
+        """`encode` for a string tensor of any bytes: [N] to ragged int32 [N, None]."""
+        return self.resource.tokenize(_prepare_in_graph(text))
+
+    def decode_graph(self, ids: tf.Tensor) -> tf.Tensor:
+        """`decode` for a matrix of ids: int32 [N, T] to string [N], valid UTF-8 on one line."""
+        before_end = tf.math.cumprod(tf.cast(ids != EOS_ID, tf.int32), axis=1) == 1  # [N, T]
+        has_text = (ids > UNK_ID) & (ids < self.vocabulary_size)  # [N, T]
+        kept = tf.ragged.boolean_mask(ids, before_end & has_text)  # [N, None]
+        return _prepare_in_graph(self.resource.detokenize(kept))
+
+
+class TranslationTokenizer:
+    """The tokenizers of the source and of the target language: one shared model, or two.
+
+    The paper shares one vocabulary between both languages (section 5.1), which lets source,
+    target and output use one embedding matrix (section 3.4).
+
+    Args:
+        source: `SubwordTokenizer`.
+        target: `SubwordTokenizer`; the very object `source` when the vocabulary is shared.
+
+    Attributes:
+        source: `SubwordTokenizer`.
+        target: `SubwordTokenizer`.
+        shared: bool, `source` is `target`.
+        fingerprint: str, identifies both models and their order.
+
+    Example:
+
+    >>> tokenizer = TranslationTokenizer.train(["ein Haus"], ["a house"], vocabulary_size=272)
+    >>> tokenizer.shared, tokenizer.target.decode(tokenizer.source.encode("Haus"))
+    (True, 'Haus')
+    """
+
+    def __init__(self, source: SubwordTokenizer, target: SubwordTokenizer):
+        self.source = source
+        self.target = target
+        self.shared = source is target
+        self.fingerprint = (
+            source.fingerprint
+            if self.shared
+            else hashlib.sha256((source.fingerprint + target.fingerprint).encode()).hexdigest()
+        )
+
+    @classmethod
+    def train(
+        cls,
+        sources: Iterable[str],
+        targets: Iterable[str],
+        *,
+        vocabulary_size: int,
+        shared: bool = True,
+        source_vocabulary_size: int | None = None,
+        **options,
+    ) -> TranslationTokenizer:
+        """Learns one vocabulary from both languages, or one from each.
+
+        Args:
+            sources: iterable of str, read once.
+            targets: iterable of str, read once.
+            vocabulary_size: int, ids of the shared model, or of each.
+            shared: bool, one model for both languages.
+            source_vocabulary_size: int, the size of the source's own model when it differs.
+            **options: as `SubwordTokenizer.train`.
+
+        Returns:
+            A `TranslationTokenizer`.
+
+        Raises:
+            InputError: as `SubwordTokenizer.train`, naming the side; or if a shared vocabulary
+                is given two sizes.
+        """
+        if shared:
+            if source_vocabulary_size not in (None, vocabulary_size):
+                raise InputError(
+                    f"A shared vocabulary has one size, vocabulary_size={vocabulary_size}. "
+                    f"Received: source_vocabulary_size={source_vocabulary_size}"
+                )
+            both = SubwordTokenizer.train(
+                itertools.chain(sources, targets), vocabulary_size=vocabulary_size, **options
+            )
+            return cls(both, both)
+        if source_vocabulary_size is None:
+            source_vocabulary_size = vocabulary_size
+        models = []
+        for side, sentences, size in (
+            ("source", sources, source_vocabulary_size),
+            ("target", targets, vocabulary_size),
+        ):
+            try:
+                models.append(SubwordTokenizer.train(sentences, vocabulary_size=size, **options))
+            except InputError as error:
+                raise InputError(f"{side}: {error}") from error
+        return cls(*models)
+
+    def save(self, directory: str | os.PathLike) -> None:
+        """Writes `tokenizer.json` and `shared.model`, or `source.model` and `target.model`."""
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        models = {"source.model": self.source, "target.model": self.target}
+        if self.shared:
+            models = {"shared.model": self.source}
+        for name, tokenizer in models.items():
+            tokenizer.save(directory / name)
+        description = {
+            "format": _FORMAT,
+            "shared": self.shared,
+            "models": {
+                name: {"fingerprint": tokenizer.fingerprint, **tokenizer.options}
+                for name, tokenizer in models.items()
+            },
+        }
+        text = json.dumps(description, indent=2) + "\n"
+        _write(directory / "tokenizer.json", text.encode())  # last: it vouches for the others
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike) -> TranslationTokenizer:
+        """Reads what `save` wrote.
+
+        Raises:
+            InputError: naming the file that is missing, changed since it was saved or no
+                tokenizer.
+        """
+        path = Path(directory) / "tokenizer.json"
+        content = _read(path)
+        try:
+            description = json.loads(content)
+            version, shared = description["format"], description["shared"]
+            names = ["shared.model"] if shared is True else ["source.model", "target.model"]
+            fingerprints = {name: description["models"][name]["fingerprint"] for name in names}
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{path}: must be JSON with the keys format, shared and models, each model with "
+                f"a fingerprint. Received: {content[:60]!r}"
+            ) from error
+        if version != _FORMAT:
+            raise InputError(f"{path}: format must be {_FORMAT}. Received: {version!r}")
+        models = []
+        for name, fingerprint in fingerprints.items():
+            model_proto = _read(path.with_name(name))
+            received = hashlib.sha256(model_proto).hexdigest()
+            if received != fingerprint:
+                raise InputError(
+                    f"{path.with_name(name)}: changed since it was saved; tokenizer.json beside it "
+                    f"expects SHA-256 {fingerprint}. Received: {received}"
+                )
+            models.append(SubwordTokenizer(model_proto))
+        return cls(models[0], models[-1])
+
+
+def _check_size(key: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"{key} must be a positive whole number. Received: {value!r}")
+
+
+def _check_choice(key: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise InputError(f"{key} must be one of {', '.join(allowed)}. Received: {value!r}")
+
+
+def _sample(texts: Iterator[str], size: int) -> list[str]:
+    """Returns all texts, or `size` of them drawn uniformly and always the same (reservoir)."""
+    kept = list(itertools.islice(texts, size))
+    generator = random.Random(_SAMPLING_SEED)
+    for seen, text in enumerate(texts, start=size + 1):
+        place = generator.randrange(seen)
+        if place < size:
+            kept[place] = text
+    return kept
+
+
+def _training_texts(texts: Iterable[str]) -> Iterator[str]:
+    """Yields the texts in parts that SentencePiece's trainer takes, cut at spaces if possible."""
+    for text in texts:
+        text = text.replace(_RESERVED_IN_TRAINING, " ")
+        start = 0
+        while len(text) - start > _MAXIMUM_CHARACTERS:
+            limit = start + _MAXIMUM_CHARACTERS
+            cut = text.rfind(" ", start + 1, limit + 1)
+            cut = limit if cut < 0 else cut
+            yield text[start:cut]
+            start = cut
+        yield text[start:]
+
+
+def _training_error(message: str, vocabulary_size: int) -> InputError:
+    """Returns SentencePiece's complaint as an error that tells what is possible."""
+    if match := re.search(r"Please set it to a value <= (\d+)", message):
+        expected = f"vocabulary_size must be at most {match[1]}: the corpus has no more pieces"
+    elif match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        expected = (
+            f"vocabulary_size must be at least {match[1]}: 4 control ids, 256 bytes and the "
+            f"characters of the corpus (a lower character_coverage needs fewer)"
+        )
+    else:
+        expected = f"SentencePiece cannot learn a vocabulary from this corpus ({message})"
+    return InputError(f"{expected}. Received: vocabulary_size={vocabulary_size}")
+
+
+def _parse(model_proto: bytes):
+    from sentencepiece import sentencepiece_model_pb2
+
+    return sentencepiece_model_pb2.ModelProto.FromString(model_proto)
+
+
+def _with_exact_scores(model_proto: bytes) -> bytes:
+    """Rounds a unigram model's scores so that their float32 sums are exact (see the module)."""
+    model = _parse(model_proto)
+    for piece in model.pieces:
+        piece.score = round(piece.score * _SCORES_PER_UNIT) / _SCORES_PER_UNIT
+    return model.SerializeToString(deterministic=True)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"{path}: must be a readable file of a saved tokenizer. Received: {error.strerror}"
+        ) from error
+
+
+def _write(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.temporary")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

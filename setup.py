@@ -1,0 +1,64 @@
+"""Packaging. The version has one home, `keras_transformer/__init__.py`."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
+VERSION = re.search(
+    r'^__version__ = "(.+)"$', (ROOT / "keras_transformer" / "__init__.py").read_text(), re.M
+).group(1)
+
+PICTURES = ["matplotlib>=3.9"]
+TEST = ["hypothesis>=6.100", "pytest>=8.2", "ruff>=0.17,<0.18", *PICTURES]
+
+setup(
+    name="keras-transformer",
+    version=VERSION,
+    description="The whole system of 'Attention Is All You Need' in TensorFlow and Keras",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    python_requires=">=3.11",
+    packages=[
+        *find_packages(include=["keras_transformer*", "trainers*", "export*"]),
+        "trainers.recipes",
+    ],
+    # The recipes lie at the top of the tree, where people look for them, and are installed inside
+    # the package that reads them.
+    package_dir={"trainers.recipes": "recipes"},
+    package_data={
+        "trainers": ["demo_corpus/*.xz", "demo_corpus/*.md", "demo_corpus/*.txt"],
+        "trainers.recipes": ["*.yaml"],
+    },
+    zip_safe=False,
+    install_requires=[
+        "keras>=3.15.1,<4",
+        "keras-nlp>=0.32,<0.33",
+        "numpy",
+        "pyyaml>=6",
+        "sacrebleu>=2.6",
+        "sentencepiece>=0.2.1",
+        "tensorboard>=2.20",
+        "tensorflow>=2.21,<2.22",
+        "tensorflow-datasets>=4.9.10",
+        # Of tensorflow's minor version, for its compiled operations; 2.21.0 cannot be imported.
+        "tensorflow-text>=2.21.1,<2.22",
+    ],
+    extras_require={
+        "gpu": ["tensorflow[and-cuda]>=2.21,<2.22"],
+        "japanese": ["sacrebleu[ja]>=2.6"],
+        "pictures": PICTURES,
+        "test": TEST,
+        "dev": [*TEST, "build>=1.2"],
+    },
+    entry_points={"console_scripts": ["keras-transformer = keras_transformer.cli:main"]},
+    classifiers=[
+        "License :: OSI Approved :: Apache Software License",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)

@@ -1,0 +1,217 @@
+"""What a recipe can say: every key with its type, default and limits."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from keras_transformer.config import PRESETS, TransformerConfig
+from keras_transformer.errors import InputError
+from trainers.sections import Section, key, show
+
+# Fields of TransformerConfig that a recipe does not set: the trained tokenizer knows them.
+_VOCABULARY_FIELDS = ("vocabulary_size", "source_vocabulary_size")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Files(Section):
+    """Where one split of a parallel corpus is, in exactly one of three forms.
+
+    `source` and `target`, or `tfds` and `split`, or `tfds_folder` and `split`.
+
+    Args:
+        source: str or None. Path of a text file, one sentence a line, with `target`. A relative
+            path is relative to the current directory; `shipped:NAME` is a file of the package.
+        target: str or None. Path of the translations, line by line.
+        tfds: str or None. Name of a `tensorflow-datasets` translation set, with `split`.
+        tfds_folder: str or None. Path of a folder for `tfds.TranslateFolder`, with `split`.
+        split: str or None. The split's name in the data set.
+    """
+
+    source: str | None = None
+    target: str | None = None
+    tfds: str | None = None
+    tfds_folder: str | None = None
+    split: str | None = None
+
+    def given(self) -> dict[str, str]:
+        """The keys that are set, which tell the form."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if value}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataSection(Section):
+    """The section `data`: which languages, which files, what is left out of training.
+
+    Args:
+        source_language: str. Code of the language translated from, such as `en`.
+        target_language: str. Code of the language translated to.
+        train: `Files` to learn from.
+        validation: `Files` to watch the training by.
+        test: `Files` for the last figure, or None.
+        tfds_data_dir: str or None. Where `tensorflow-datasets` keeps its data.
+        maximum_length: int. Pairs with more tokens on a side are dropped from training.
+        maximum_length_ratio: float or None. Training pairs whose longer side has more than this
+            many times the tokens of the shorter are dropped.
+        drop_duplicates: bool. Whether a training pair counts once however often it occurs.
+    """
+
+    source_language: str = key()
+    target_language: str = key()
+    train: Files = key()
+    validation: Files = key()
+    test: Files | None = None
+    tfds_data_dir: str | None = None
+    maximum_length: int = key(128, at_least=1)
+    maximum_length_ratio: float | None = key(None, at_least=1)
+    drop_duplicates: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        forms = ({"source", "target"}, {"tfds", "split"}, {"tfds_folder", "split"})
+        for split in ("train", "validation", "test"):
+            if files := getattr(self, split):
+                given = files.given()
+                if set(given) not in forms:
+                    raise InputError(
+                        f"{split} must have source and target, or tfds and split, or tfds_folder "
+                        f"and split. Received: {show(given)}"
+                    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenizerSection(Section):
+    """The section `tokenizer`: the SentencePiece model that is learned from `data.train`.
+
+    Args:
+        kind: `"bpe"` or `"unigram"`.
+        vocabulary_size: int. Number of words, with 4 control words and 256 bytes among them.
+        shared: bool. Whether source and target have one vocabulary, as in the paper.
+        source_vocabulary_size: int or None. The source's number of words where the vocabulary
+            is not shared. `None` means `vocabulary_size`.
+        normalization: name of a SentencePiece normalization rule.
+        character_coverage: float. Share of the text's characters that get a word of their own;
+            the others are spelled in bytes. Below 1 for Chinese and Japanese.
+        maximum_sentences: int. At most this many training sentences a side are read.
+    """
+
+    kind: str = key("bpe", choices=("bpe", "unigram"))
+    vocabulary_size: int = key(at_least=261)
+    shared: bool = True
+    source_vocabulary_size: int | None = key(None, at_least=261)
+    normalization: str = key(
+        "nmt_nfkc", choices=("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
+    )
+    character_coverage: float = key(1.0, at_least=0.98, at_most=1)
+    maximum_sentences: int = key(1_000_000, at_least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.shared and self.source_vocabulary_size is not None:
+            raise InputError(
+                "source_vocabulary_size must be null unless tokenizer.shared is false. "
+                f"Received: {self.source_vocabulary_size}"
+            )
+
+
+# The section `model`: a preset's name and every field of TransformerConfig but the vocabulary
+# sizes, which the tokenizer knows. A new field there is a new key here.
+ModelSection = dataclasses.make_dataclass(
+    "ModelSection",
+    [("preset", "str", key("base", choices=tuple(PRESETS)))]
+    + [
+        (field.name, field.type, field.default)
+        for field in dataclasses.fields(TransformerConfig)
+        if field.name not in _VOCABULARY_FIELDS
+    ],
+    bases=(Section,),
+    namespace={"__module__": __name__},
+    frozen=True,
+    kw_only=True,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingSection(Section):
+    """The section `training`, with the paper's values (section 5) as defaults.
+
+    Args:
+        seed: int. Decides initial weights, order of the data and dropout.
+        steps: int or None. Updates after which the run ends.
+        minutes: float or None. Minutes after which it ends; whichever comes first.
+        batch_tokens: int. Most tokens of a batch on a side, over all devices together.
+        label_smoothing: float. Share of the probability spread over all words.
+        warmup_steps: int. Steps in which the learning rate grows.
+        learning_rate_factor: float. Multiplies the paper's learning rate.
+        adam_beta_1: float. Decay of Adam's mean of gradients.
+        adam_beta_2: float. Decay of Adam's mean of squared gradients.
+        adam_epsilon: float. Added to Adam's denominator.
+        precision: `"float32"`, `"mixed_bfloat16"` or `"mixed_float16"`.
+        jit_compile: bool. Whether XLA compiles the training step.
+        devices: tuple of str or None. Devices such as `GPU:0`. `None` means all visible GPUs,
+            or the CPU where there is none.
+        checkpoint_every_steps: int or None. Steps between checkpoints.
+        checkpoint_every_minutes: float or None. Minutes between checkpoints.
+        keep_checkpoints: int. The last this many are kept.
+        average_checkpoints: int. The last this many are averaged at the end of the run.
+        validate_every_steps: int. Steps between validations.
+        validation_bleu_sentences: int. Sentences translated at a validation; 0 for none.
+        log_every_steps: int. Steps between lines of `metrics.jsonl`.
+    """
+
+    seed: int = key(1, at_least=0, below=2**31)
+    steps: int | None = key(None, at_least=1)
+    minutes: float | None = key(None, above=0)
+    batch_tokens: int = key(25_000, at_least=1)
+    label_smoothing: float = key(0.1, at_least=0, below=1)
+    warmup_steps: int = key(4000, at_least=1)
+    learning_rate_factor: float = key(1.0, above=0)
+    adam_beta_1: float = key(0.9, at_least=0, below=1)
+    adam_beta_2: float = key(0.98, at_least=0, below=1)
+    adam_epsilon: float = key(1e-9, above=0)
+    precision: str = key("float32", choices=("float32", "mixed_bfloat16", "mixed_float16"))
+    jit_compile: bool = False
+    devices: tuple[str, ...] | None = None
+    checkpoint_every_steps: int | None = key(1000, at_least=1)
+    checkpoint_every_minutes: float | None = key(None, above=0)
+    keep_checkpoints: int = key(10, at_least=1)
+    average_checkpoints: int = key(5, at_least=1)
+    validate_every_steps: int = key(1000, at_least=1)
+    validation_bleu_sentences: int = key(200, at_least=0)
+    log_every_steps: int = key(50, at_least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.steps is None and self.minutes is None:
+            raise InputError(
+                "steps must be an integer, or training.minutes a number, so that the run ends. "
+                "Received: null for both"
+            )
+        if self.checkpoint_every_steps is None and self.checkpoint_every_minutes is None:
+            raise InputError(
+                "checkpoint_every_steps must be an integer, or training.checkpoint_every_minutes "
+                "a number. Received: null for both"
+            )
+        if self.average_checkpoints > self.keep_checkpoints:
+            raise InputError(
+                "average_checkpoints must be at most training.keep_checkpoints, which is "
+                f"{self.keep_checkpoints}. Received: {self.average_checkpoints}"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DecodingSection(Section):
+    """The section `decoding`: beam search, section 6.1 of the paper.
+
+    Args:
+        beam_size: int. Number of hypotheses kept open; 1 is greedy search.
+        alpha: float. Strength of the length penalty; 0 for none.
+        maximum_extra_length: int. A translation has at most this many tokens more than its source.
+        maximum_source_length: int. A longer source is cut to this many tokens.
+        batch_sentences: int. Sentences translated at a time.
+    """
+
+    beam_size: int = key(4, at_least=1)
+    alpha: float = key(0.6, at_least=0)
+    maximum_extra_length: int = key(50, at_least=0)
+    maximum_source_length: int = key(512, at_least=1)
+    batch_sentences: int = key(64, at_least=1)

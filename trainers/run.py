@@ -1,0 +1,112 @@
+"""A run directory: where a run's recipe, tokenizer, checkpoints and model are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import keras
+
+from keras_transformer import Transformer
+from keras_transformer.errors import InputError
+from keras_transformer.tokenizer import TranslationTokenizer
+from keras_transformer.translator import Translator
+from trainers.checkpoints import Checkpoints, save_model
+from trainers.recipe import Recipe, load_recipe
+
+
+class RunDirectory:
+    """The files of one run.
+
+    - `recipe.yaml`: the recipe with every default written out,
+    - `tokenizer/`: the SentencePiece models,
+    - `checkpoints/`: the last checkpoints,
+    - `metrics.jsonl` and `tensorboard/`: the figures of the run,
+    - `model.keras`: the averaged model, for translation.
+
+    Args:
+        path: path of the directory.
+
+    Example:
+
+    >>> RunDirectory("runs/demo").model_path.as_posix()
+    'runs/demo/model.keras'
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.recipe_path = self.path / "recipe.yaml"
+        self.tokenizer_path = self.path / "tokenizer"
+        self.model_path = self.path / "model.keras"
+
+    def load_recipe(self) -> Recipe:
+        """The recipe that the run was started with."""
+        self._need(self.recipe_path, "a recipe.yaml")
+        return load_recipe(self.recipe_path)
+
+    def load_tokenizer(self) -> TranslationTokenizer:
+        """The tokenizer of the run."""
+        self._need(self.tokenizer_path, "a tokenizer")
+        return TranslationTokenizer.load(self.tokenizer_path)
+
+    def load_model(self) -> Transformer:
+        """The averaged model."""
+        self._need(self.model_path, "a model.keras, which 'train' or 'average' writes")
+        return keras.models.load_model(self.model_path, compile=False)
+
+    def checkpoints(self, keep: int = 5) -> Checkpoints:
+        """The checkpoints of the run."""
+        return Checkpoints(self.path / "checkpoints", keep)
+
+    def load_translator(
+        self,
+        model: Transformer | None = None,
+        beam_size: int | None = None,
+        alpha: float | None = None,
+    ) -> Translator:
+        """A translator by the run's decoding section.
+
+        Args:
+            model: `Transformer` in the place of the averaged model.
+            beam_size: int or None. In the place of the recipe's.
+            alpha: float or None. In the place of the recipe's.
+        """
+        recipe = self.load_recipe()
+        decoding = recipe.decoding
+        return Translator(
+            model or self.load_model(),
+            self.load_tokenizer(),
+            beam_size=decoding.beam_size if beam_size is None else beam_size,
+            alpha=decoding.alpha if alpha is None else alpha,
+            maximum_extra_length=decoding.maximum_extra_length,
+            maximum_source_length=decoding.maximum_source_length,
+        )
+
+    def average(self, last: int | None = None) -> int:
+        """Writes `model.keras`, the mean of the last checkpoints; returns how many they were.
+
+        Its weights and its computation are float32 whatever the precision of the training.
+
+        Args:
+            last: int or None. How many. `None` means the recipe's `average_checkpoints`, or all
+                where the run has fewer.
+        """
+        checkpoints = self.checkpoints()
+        if last is None:
+            last = self.load_recipe().training.average_checkpoints
+            last = max(1, min(last, len(checkpoints.steps())))
+        model = in_float32(checkpoints.average(last))
+        save_model(model, self.model_path)
+        return last
+
+    def _need(self, path: Path, what: str) -> None:
+        if not path.exists():
+            raise InputError(f"A run directory must hold {what}. Received: {self.path}")
+
+
+def in_float32(model: Transformer) -> Transformer:
+    """The same model with the float32 policy."""
+    if model.policy.name == "float32":
+        return model
+    copy = Transformer(model.config, name=model.name, dtype="float32")
+    copy.set_weights(model.get_weights())
+    return copy
