@@ -8,9 +8,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-# TensorFlow's notes and warnings from C++ say nothing to the user; its errors stay.
-export TF_CPP_MIN_LOG_LEVEL ?= 2
-
 .PHONY: demo test slow lint clean
 
 demo: $(VENV)/installed
@@ -31,7 +28,7 @@ $(VENV)/installed: setup.py pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "Python 3.11 or newer is needed: make PYTHON=python3.11." \
 	           "Received: $$($(PYTHON) --version 2>&1)" >&2; exit 2; }
-	@echo "Installing into $(VENV): TensorFlow and the rest, about 2 GB, a few minutes" >&2
+	@echo "Installing into $(VENV): TensorFlow and the rest, about 3 GB, a few minutes" >&2
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
 	touch $@

@@ -37,9 +37,12 @@ setup(
     install_requires=[
         "keras>=3.15.1,<4",
         "keras-nlp>=0.32,<0.33",
+        # tensorflow-datasets prepares sets with it and does not ask for it.
+        "importlib_resources",
         "numpy",
         "pyyaml>=6",
         "sacrebleu>=2.6",
+        "sacremoses>=0.1.1",
         "sentencepiece>=0.2.1",
         "tensorboard>=2.20",
         "tensorflow>=2.21,<2.22",
@@ -56,7 +59,6 @@ setup(
     },
     entry_points={"console_scripts": ["keras-transformer = keras_transformer.cli:main"]},
     classifiers=[
-        "License :: OSI Approved :: Apache Software License",
         "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",

@@ -6,14 +6,11 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# Set before TensorFlow is imported, which the commands do: a command line prints results, and not
-# which instructions TensorFlow was compiled for.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+from keras_transformer.command_line import command_line
 
 DEMO_RECIPE = "tatoeba-en-de-small.yaml"
 DEMO_SENTENCES = (
@@ -25,7 +22,7 @@ DEMO_SENTENCES = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code: 0 on success, 2 on bad input, 1 on failure."""
-    parser = _parser()
+    parser = command_line(COMMANDS)
     options = parser.parse_args(arguments)
     from keras_transformer.errors import InputError
 
@@ -216,9 +213,7 @@ def demo(options: argparse.Namespace) -> int:
     _say(f"BLEU {scores['bleu']:.2f} ({scores['bleu_signature']})")
     _say("exporting")
     validation = read_split(recipe.data, "validation")
-    path = export_translator(
-        translator, run.path / "export", sample=tuple(validation.sources[:20])
-    )
+    path = export_translator(translator, run.path / "export", sample=tuple(validation.sources[:20]))
     gates = check(path)
     failed = [name for name, gate in gates.items() if name != "ok" and not gate["ok"]]
     if failed:
@@ -248,128 +243,6 @@ def demo(options: argparse.Namespace) -> int:
         "\n".join(lines),
     )
     return 0 if gates["ok"] else 1
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="keras-transformer",
-        description="Trains, evaluates, exports and runs the Transformer of 'Attention Is All You "
-        "Need'.",
-    )
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-
-    def command(function: Callable, name: str | None = None) -> argparse.ArgumentParser:
-        summary = (function.__doc__ or "").strip()
-        added = commands.add_parser(
-            name or function.__name__, help=summary, description=summary
-        )
-        added.set_defaults(command=function)
-        added.add_argument("--json", action="store_true", help="print one JSON object on stdout")
-        return added
-
-    def model_options(added: argparse.ArgumentParser) -> None:
-        added.add_argument("model", metavar="RUN_OR_EXPORT", type=Path)
-        beam_options(added)
-
-    def beam_options(added: argparse.ArgumentParser) -> None:
-        added.add_argument("--beam-size", type=_at_least(1), help="1 is greedy search")
-        added.add_argument("--alpha", type=float, help="length penalty")
-
-    added = command(demo)
-    added.add_argument("--run-dir", type=Path, default=Path("runs/demo"), metavar="RUN")
-    added.add_argument("--minutes", type=float, metavar="N", help="minutes of training")
-
-    added = command(train)
-    added.add_argument("recipe", metavar="RECIPE.yaml", help="a file, or a shipped recipe's name")
-    added.add_argument("overrides", nargs="*", metavar="KEY.PATH=VALUE")
-    added.add_argument(
-        "--run-dir", type=Path, metavar="RUN", help="default: runs/ and the recipe's name"
-    )
-
-    added = command(average)
-    added.add_argument("run", metavar="RUN", type=Path)
-    added.add_argument("--last", type=_at_least(1), metavar="N")
-
-    added = command(evaluate)
-    model_options(added)
-    added.add_argument("--source", type=Path, help="default: the recipe's test split")
-    added.add_argument("--reference", type=Path)
-    added.add_argument("--language", help="target language, where the recipe does not say")
-    added.add_argument("--output", type=Path, help="file for the translations")
-
-    added = command(translate)
-    model_options(added)
-    added.add_argument("--input", type=Path, help="default: stdin")
-    added.add_argument("--output", type=Path, help="default: stdout")
-    added.add_argument(
-        "--n-best", type=_at_least(1), metavar="N", help="N hypotheses: line, score, text"
-    )
-
-    added = command(score)
-    model_options(added)
-    added.add_argument("--source", type=Path, required=True)
-    added.add_argument("--target", type=Path, required=True)
-
-    added = command(export)
-    added.add_argument("run", metavar="RUN", type=Path)
-    added.add_argument("--output", type=Path, required=True, metavar="BASE")
-    added.add_argument("--version", type=_at_least(1), metavar="N", help="default: the next")
-    beam_options(added)
-
-    added = command(check_export, "check-export")
-    added.add_argument("export", metavar="DIR", type=Path)
-
-    added = command(benchmark)
-    kinds = added.add_subparsers(title="benchmarks", required=True, metavar="train|decode")
-    for what, settings in _BENCHMARKS.items():
-        kind = kinds.add_parser(what)
-        for name, default in settings.items():
-            kind.add_argument(
-                f"--{name.replace('_', '-')}", type=type(default), default=default
-            )
-        kind.add_argument("--json", action="store_true", help="print one JSON object on stdout")
-        kind.set_defaults(what=what, settings=tuple(settings))
-    return parser
-
-
-_BENCHMARKS: dict[str, dict[str, Any]] = {
-    "train": {
-        "layers": 3,
-        "d_model": 256,
-        "d_ff": 1024,
-        "heads": 4,
-        "vocabulary_size": 8000,
-        "batch": 64,
-        "length": 32,
-        "steps": 20,
-        "warm_up": 5,
-        "dtype": "float32",
-    },
-    "decode": {
-        "layers": 6,
-        "d_model": 512,
-        "d_ff": 2048,
-        "heads": 8,
-        "vocabulary_size": 32000,
-        "batch": 16,
-        "source_length": 20,
-        "beam_size": 4,
-        "new_tokens": 40,
-        "repeats": 3,
-        "dtype": "float32",
-    },
-}
-
-
-def _at_least(minimum: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        value = int(text)
-        if value < minimum:
-            raise argparse.ArgumentTypeError(f"must be at least {minimum}. Received: {text}")
-        return value
-
-    parse.__name__ = "int"
-    return parse
 
 
 def _translator_and_recipe(options: argparse.Namespace, beam_size: int | None = None):
@@ -427,5 +300,14 @@ def _say(message: str) -> None:
     print(message, file=sys.stderr)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+COMMANDS = {
+    "demo": demo,
+    "train": train,
+    "average": average,
+    "evaluate": evaluate,
+    "translate": translate,
+    "score": score,
+    "export": export,
+    "check-export": check_export,
+    "benchmark": benchmark,
+}

@@ -11,6 +11,7 @@ from keras import ops
 from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import (
     Decoder,
+    Dropout,
     Encoder,
     LearnedPositions,
     SinusoidalPositions,
@@ -81,8 +82,8 @@ class Transformer(keras.Model):
         if config.tying == "none":
             output_projection = embedding(config.vocabulary_size, "output_projection")
         source_positions, target_positions = positions("source"), positions("target")
-        source_dropout = keras.layers.Dropout(config.dropout, dtype=policy, name="source_dropout")
-        target_dropout = keras.layers.Dropout(config.dropout, dtype=policy, name="target_dropout")
+        source_dropout = Dropout(config.dropout, dtype=policy, name="source_dropout")
+        target_dropout = Dropout(config.dropout, dtype=policy, name="target_dropout")
         encoder = Encoder(config.num_encoder_layers, arguments, dtype=policy, name="encoder")
         decoder = Decoder(config.num_decoder_layers, arguments, dtype=policy, name="decoder")
 

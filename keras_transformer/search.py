@@ -187,13 +187,16 @@ class _Search:
         shapes = _default_shapes(state) if shapes is None else shapes
         size = tf.shape(limits)[0]  # N
         every = tf.zeros([size, beam_size], tf.int32)
+        # One hypothesis to begin with; K equal ones would fill the beam with copies.
+        first = tf.constant([0.0] + [_NEVER] * (beam_size - 1))
         rows = _Rows(
             sentence=tf.range(size),
             limit=limits,
             limit_penalty=length_penalty(limits, self.alpha),
             tokens=every + self.bos_id,
             # One hypothesis to begin with; K equal ones would fill the beam with copies.
-            open_scores=tf.cast(every, tf.float32) + tf.constant([0.0] + [_NEVER] * (beam_size - 1)),
+            open_scores=tf.cast(every, tf.float32)
+            + tf.constant([0.0] + [_NEVER] * (beam_size - 1)),
             open_nodes=every,
             finished_scores=tf.cast(every, tf.float32) + _NEVER,
             finished_nodes=every,

@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable
 
 import keras
+import numpy as np
 
 from trainers.checkpoints import Checkpoints
 from trainers.run_log import RunLog
 
 
 class TrainingDiverged(RuntimeError):
-    """The loss is no longer a finite number."""
+    """The loss or a weight is no longer a finite number."""
 
 
 class RunClock:
@@ -41,25 +42,48 @@ def current_step(model: keras.Model) -> int:
     return int(model.optimizer.iterations)
 
 
+def diverged(model: keras.Model, what: str) -> TrainingDiverged:
+    """The error that says what happened at which step, and what to do."""
+    return TrainingDiverged(
+        f"{what} at step {current_step(model)} (learning rate "
+        f"{float(model.optimizer.learning_rate):.3g}); the run has stopped, and the checkpoints "
+        "are from before that. Train in another run directory with a lower "
+        "training.learning_rate_factor or a higher training.warmup_steps."
+    )
+
+
 class Watch(keras.callbacks.Callback):
     """Stops a run that diverges, at once and with a message that says what to do."""
 
     def on_train_batch_end(self, batch, logs=None):
-        loss = logs["loss"]
-        if not math.isfinite(loss):
-            step = current_step(self.model)
-            raise TrainingDiverged(
-                f"The loss became {loss} at step {step} (learning rate "
-                f"{float(self.model.optimizer.learning_rate):.3g}); the run has stopped and its "
-                "last checkpoint is from before that. Lower training.learning_rate_factor or "
-                "raise training.warmup_steps, and run the command again."
-            )
+        if not math.isfinite(logs["loss"]):
+            raise diverged(self.model, f"The loss became {logs['loss']}")
+
+
+class CountBatches(keras.callbacks.Callback):
+    """Counts the batches seen, over all resumptions: the run's place in the data.
+
+    They are as many as the updates, except in mixed_float16, where a batch whose gradients
+    overflow lowers the loss scale and makes no update.
+
+    Args:
+        batches_before: int. Batches before this process.
+    """
+
+    def __init__(self, batches_before: int = 0) -> None:
+        super().__init__()
+        self.batches = batches_before
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.batches += 1
 
 
 class LogTraining(keras.callbacks.Callback):
     """Logs loss, learning rate, gradient norm and speed every `every` steps.
 
-    The loss is the mean over the tokens since the line before, and not since the epoch began.
+    The loss is the mean over the tokens since the line before (or since this process began), and
+    not since the epoch began. The speed leaves out the time between epochs, when the run
+    validates.
 
     Args:
         log: `RunLog`.
@@ -70,45 +94,57 @@ class LogTraining(keras.callbacks.Callback):
         super().__init__()
         self.log = log
         self.every = every
+        # Loss sum, tokens and seconds of earlier epochs since the last line.
+        self._before = np.zeros(3)
+
+    def on_train_begin(self, logs=None):
+        self._logged_step = current_step(self.model)
 
     def on_epoch_begin(self, epoch, logs=None):
-        # Keras sets the tracker back here, so what it held is counted first.
-        self._loss_sum = self._tokens = 0.0
-        self._start = time.monotonic()
+        self._start = self._totals()
+
+    def on_epoch_end(self, epoch, logs=None):
+        # Keras sets the tracker back before the next epoch, so what it holds is kept here.
+        self._before += self._totals() - self._start
 
     def on_train_batch_end(self, batch, logs=None):
         step = current_step(self.model)
-        if step % self.every:
+        if step % self.every or step == self._logged_step:
             return
-        tracker = self.model._loss_tracker
-        loss_sum, tokens = float(tracker.total), float(tracker.count)
-        now = time.monotonic()
-        interval_tokens = tokens - self._tokens
+        now = self._totals()
+        loss_sum, tokens, seconds = self._before + now - self._start
         self.log.write(
             step,
-            loss=(loss_sum - self._loss_sum) / interval_tokens,
+            loss=loss_sum / tokens,
             learning_rate=float(self.model.optimizer.learning_rate),
             gradient_norm=float(logs["gradient_norm"]),
-            target_tokens_per_second=round(interval_tokens / (now - self._start), 1),
+            target_tokens_per_second=round(tokens / seconds, 1),
         )
-        self._loss_sum, self._tokens, self._start = loss_sum, tokens, now
+        self._before, self._start, self._logged_step = np.zeros(3), now, step
+
+    def _totals(self) -> np.ndarray:
+        """Loss sum and tokens since the epoch began, and the time."""
+        tracker = self.model._loss_tracker
+        return np.array([float(tracker.total), float(tracker.count), time.monotonic()])
 
 
 class SaveCheckpoints(keras.callbacks.Callback):
-    """Saves a checkpoint by steps or by minutes, and at the run's end.
+    """Saves a checkpoint by steps or by minutes; `save_last` saves one at the run's end.
 
     Args:
         checkpoints: `Checkpoints`.
         clock: `RunClock`.
+        counter: `CountBatches`, which must come before this callback.
         every_steps: int or None.
         every_minutes: float or None.
-        state: dict that is saved with every checkpoint, beside the step and the seconds.
+        state: dict that is saved with every checkpoint, beside steps, batches and seconds.
     """
 
     def __init__(
         self,
         checkpoints: Checkpoints,
         clock: RunClock,
+        counter: CountBatches,
         every_steps: int | None,
         every_minutes: float | None,
         state: dict,
@@ -116,28 +152,42 @@ class SaveCheckpoints(keras.callbacks.Callback):
         super().__init__()
         self.checkpoints = checkpoints
         self.clock = clock
+        self.counter = counter
         self.every_steps = every_steps
         self.every_seconds = every_minutes * 60 if every_minutes else None
         self.state = state
         self._saved_at = clock.seconds()
 
+    def on_train_begin(self, logs=None):
+        self._saved_step = current_step(self.model)
+
     def on_train_batch_end(self, batch, logs=None):
         step = current_step(self.model)
+        if step == self._saved_step:
+            return
         by_steps = self.every_steps and step % self.every_steps == 0
         seconds = self.clock.seconds() - self._saved_at
         by_minutes = self.every_seconds and seconds >= self.every_seconds
         if by_steps or by_minutes:
-            self.save()
+            self._save(step)
 
-    def on_train_end(self, logs=None):
-        if current_step(self.model) not in self.checkpoints.steps():
-            self.save()
-
-    def save(self) -> None:
+    def save_last(self) -> None:
+        """Saves the step that the run ended at, where that has not been done."""
         step = current_step(self.model)
-        seconds = self.clock.seconds()
-        self.checkpoints.save(self.model, step, {**self.state, "step": step, "seconds": seconds})
-        self._saved_at = self.clock.seconds()
+        if step not in self.checkpoints.steps():
+            self._save(step)
+
+    def _save(self, step: int) -> None:
+        # The loss of this step was that of the weights before it.
+        if not all(np.isfinite(weight).all() for weight in self.model.get_weights()):
+            raise diverged(self.model, "A weight became infinite or no number")
+        progress = {
+            "step": step,
+            "batches": self.counter.batches,
+            "seconds": self.clock.seconds(),
+        }
+        self.checkpoints.save(self.model, step, {**self.state, **progress})
+        self._saved_at, self._saved_step = self.clock.seconds(), step
 
 
 class EndRun(keras.callbacks.Callback):

@@ -55,7 +55,9 @@ class Checkpoints:
         """
         partial = self.directory / f".writing-step-{step:08d}"
         try:
-            shutil.rmtree(partial, ignore_errors=True)
+            # What a process that was killed left half-written.
+            for left_over in self.directory.glob(".writing-*"):
+                shutil.rmtree(left_over, ignore_errors=True)
             partial.mkdir(parents=True)
             model.save(partial / "model.keras")
             (partial / "state.json").write_text(json.dumps(state, indent=2) + "\n")
@@ -64,14 +66,14 @@ class Checkpoints:
             shutil.rmtree(self.path(step), ignore_errors=True)
             partial.rename(self.path(step))
             _flush(self.directory)
+            for old in self.steps()[: -self.keep]:
+                shutil.rmtree(self.path(old))
         except OSError as error:
             shutil.rmtree(partial, ignore_errors=True)
             raise InputError(
                 f"A checkpoint must be writable to {self.directory}; earlier ones are intact. "
                 f"Received: {error}"
             ) from error
-        for old in self.steps()[: -self.keep]:
-            shutil.rmtree(self.path(old))
 
     def load_latest(self) -> tuple[Transformer, dict] | None:
         """The model of the last checkpoint with its optimizer, and its state; None without one."""
@@ -111,12 +113,13 @@ class Checkpoints:
             if not sums:
                 sums = weights
                 continue
-            for total, weight, variable in zip(sums, weights, model.trainable_weights, strict=True):
-                if total.shape != weight.shape:
-                    raise InputError(
-                        f"Checkpoints to average must have equal shapes; {variable.path} is "
-                        f"{total.shape} before step {step}. Received: {weight.shape}"
-                    )
+            before, now = ([weight.shape for weight in each] for each in (sums, weights))
+            if before != now:
+                raise InputError(
+                    f"Checkpoints of {self.directory} must have weights of equal shapes to be "
+                    f"averaged. Received: others at step {step} than before"
+                )
+            for total, weight in zip(sums, weights, strict=True):
                 total += weight
         for variable, total in zip(model.trainable_weights, sums, strict=True):
             variable.assign(total / last)
@@ -124,12 +127,19 @@ class Checkpoints:
 
 
 def save_model(model: keras.Model, path: str | Path) -> None:
-    """Writes a `.keras` file under another name and renames it."""
+    """Writes a `.keras` file under another name and renames it.
+
+    Raises:
+        InputError: where it cannot be written.
+    """
     path = Path(path)
     partial = path.with_name(f".writing-{path.name}")
-    model.save(partial)
-    _flush(partial)
-    partial.replace(path)
+    try:
+        model.save(partial)
+        _flush(partial)
+        partial.replace(path)
+    except OSError as error:
+        raise InputError(f"A model must be writable to {path}. Received: {error}") from error
 
 
 def _flush(path: Path) -> None:

@@ -110,13 +110,34 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
         raise InputError(f"{file}: no such file. Received: {os.fspath(path)!r}") from None
     except _READ_ERRORS as error:
         raise InputError(f"{file}: cannot be read. Received: {error}") from error
+    return split_lines(data, str(file))
+
+
+def split_lines(data: bytes, name: str) -> list[str]:
+    """Splits text as `read_lines` does, for bytes that come from elsewhere than a file.
+
+    Args:
+        data: UTF-8 text.
+        name: where it comes from, for errors.
+
+    Returns:
+        List of lines without their ends.
+
+    Raises:
+        InputError: if it is not UTF-8; names the line.
+
+    Example:
+
+    >>> split_lines(b"a\\r\\nb\\rc", "stdin")
+    ['a', 'b c']
+    """
     data = data.removeprefix(codecs.BOM_UTF8)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise InputError(
-            f"{file}, line {line}: expected UTF-8 text. Received: byte 0x{data[error.start]:02x} "
+            f"{name}, line {line}: expected UTF-8 text. Received: byte 0x{data[error.start]:02x} "
             f"({error.reason})"
         ) from None
     if not text:

@@ -13,8 +13,12 @@ from sacremoses import MosesTokenizer
 from keras_transformer.errors import InputError
 from keras_transformer.translator import Hypothesis
 
-# Western tokenizers split by spaces, which these languages do not write.
-_BLEU_TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
+# Western tokenizers split by spaces, which do not part words in these languages (ISO 639 codes).
+_BLEU_TOKENIZERS = {
+    **dict.fromkeys(("zh", "zho", "chi", "cmn", "yue"), "zh"),
+    **dict.fromkeys(("ja", "jpn"), "ja-mecab"),
+    **dict.fromkeys(("ko", "kor"), "ko-mecab"),
+}
 
 
 class TextTranslator(Protocol):
@@ -25,6 +29,26 @@ class TextTranslator(Protocol):
     ) -> list[list[Hypothesis]]: ...
 
 
+def bleu_for(language: str) -> sacrebleu.BLEU:
+    """sacreBLEU's BLEU with the tokenizer for a language.
+
+    Args:
+        language: str. A code such as `"de"` or `"zh-TW"`. Chinese, Japanese and Korean have
+            tokenizers of their own, all others 13a.
+
+    Raises:
+        InputError: where the tokenizer is not installed.
+    """
+    tokenizer = _BLEU_TOKENIZERS.get(re.split("[-_]", language.lower())[0], "13a")
+    try:
+        return sacrebleu.BLEU(tokenize=tokenizer)
+    except (ImportError, RuntimeError) as error:
+        raise InputError(
+            f"BLEU of the language {language} needs `pip install sacrebleu[{tokenizer[:2]}]`. "
+            f"Received: {' '.join(str(error).split())}"
+        ) from error
+
+
 def score_translations(
     hypotheses: Sequence[str], references: Sequence[str], language: str
 ) -> dict[str, Any]:
@@ -33,14 +57,13 @@ def score_translations(
     Args:
         hypotheses: the translations.
         references: their references, in the same order.
-        language: str. Language of both, such as `"de"`; Chinese, Japanese and Korean are
-            tokenized by sacreBLEU's own tokenizers for them, all others by 13a.
+        language: str. Language of both, as for `bleu_for`.
 
     Returns:
         A dict: `bleu`, `bleu_signature`, `chrf`, `sentences`.
 
     Raises:
-        InputError: where the counts differ or are 0.
+        InputError: where the counts differ or are 0, or as `bleu_for`.
 
     Example:
 
@@ -53,7 +76,7 @@ def score_translations(
           Scores](https://arxiv.org/abs/1804.08771)
     """
     _check_counts(hypotheses, references)
-    bleu = sacrebleu.BLEU(tokenize=_BLEU_TOKENIZERS.get(language.split("-")[0].lower(), "13a"))
+    bleu = bleu_for(language)
     score = bleu.corpus_score(list(hypotheses), [list(references)])
     chrf = sacrebleu.CHRF().corpus_score(list(hypotheses), [list(references)])
     return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 
@@ -34,9 +35,10 @@ class RunLog:
         self._writer = tf.summary.create_file_writer(str(Path(run_directory) / "tensorboard"))
 
     def write(self, step: int, **figures: float) -> None:
-        """Writes one line of figures that belong to a step."""
+        """Writes one line of figures that belong to a step; JSON has null for what is no number."""
+        line = {name: value if math.isfinite(value) else None for name, value in figures.items()}
         with self.path.open("a") as file:
-            file.write(json.dumps({"step": step, **figures}) + "\n")
+            file.write(json.dumps({"step": step, **line}) + "\n")
         with self._writer.as_default(step=step):
             for name, value in figures.items():
                 tf.summary.scalar(name, value)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import keras
-import numpy as np
 
 from keras_transformer import SmoothedCrossEntropy, Transformer, TransformerSchedule
 from keras_transformer.errors import InputError
-from keras_transformer.tokenizer import TranslationTokenizer
+from keras_transformer.tokenizer import SubwordTokenizer, TranslationTokenizer
 from keras_transformer.translator import Translator
 from trainers import callbacks
-from trainers.batching import TokenBatches
+from trainers.batching import TokenBatches, TokenSequences
 from trainers.corpus import ParallelCorpus, filter_pairs
 from trainers.recipe import Recipe
 from trainers.run import RunDirectory
@@ -48,13 +48,16 @@ class Trainer:
         run_directory: path. Made where it does not exist.
 
     Raises:
-        InputError: where the directory holds a run of another recipe.
+        InputError: where the directory holds a run of another recipe, or cannot be made.
     """
 
     def __init__(self, recipe: Recipe, run_directory: str | Path) -> None:
         self.recipe = recipe
         self.run = RunDirectory(run_directory)
-        self.run.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.run.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"A run directory must be a folder. Received: {error}") from error
         if self.run.recipe_path.exists():
             _check_same_recipe(recipe, self.run)
 
@@ -68,7 +71,7 @@ class Trainer:
         tokenizer = self._tokenizer(train_corpus)
         batches = self._batches(train_corpus, tokenizer, strategy.num_replicas_in_sync)
         validation_batches = self._batches(validation_corpus, tokenizer, 1, is_validation=True)
-        self.run.recipe_path.write_text(self.recipe.to_yaml())
+        self.recipe.save(self.run.recipe_path)
 
         checkpoints = self.run.checkpoints(training.keep_checkpoints)
         fingerprints = {"corpus": train_corpus.fingerprint, "tokenizer": tokenizer.fingerprint}
@@ -76,7 +79,8 @@ class Trainer:
         with strategy.scope():
             resumed = checkpoints.load_latest()
             if resumed is None:
-                model, state = self._new_model(tokenizer), {"step": 0, "seconds": 0.0}
+                model = self._new_model(tokenizer)
+                state = {"step": 0, "batches": 0, "seconds": 0.0}
             else:
                 model, state = resumed
                 _check_fingerprints(state, fingerprints, self.run.path)
@@ -108,6 +112,8 @@ class Trainer:
             character_coverage=section.character_coverage,
             maximum_sentences=section.maximum_sentences,
         )
+        # First the recipe: a tokenizer without one would serve whatever recipe comes next.
+        self.recipe.save(self.run.recipe_path)
         tokenizer.save(self.run.tokenizer_path)
         return tokenizer
 
@@ -120,12 +126,12 @@ class Trainer:
     ) -> TokenBatches:
         """Tokenizes and filters a corpus and divides it into batches."""
         data, training = self.recipe.data, self.recipe.training
-        source_ids = tokenizer.source.encode_batch(corpus.sources)
-        target_ids = tokenizer.target.encode_batch(corpus.targets)
+        source_ids = TokenSequences(encode_stretches(tokenizer.source, corpus.sources))
+        target_ids = TokenSequences(encode_stretches(tokenizer.target, corpus.targets))
         kept, counts = filter_pairs(
             corpus,
-            np.fromiter(map(len, source_ids), np.int64, len(source_ids)),
-            np.fromiter(map(len, target_ids), np.int64, len(target_ids)),
+            source_ids.lengths,
+            target_ids.lengths,
             maximum_length=data.maximum_length - 1,  # the start or end token is counted
             maximum_length_ratio=None if is_validation else data.maximum_length_ratio,
             drop_duplicates=data.drop_duplicates and not is_validation,
@@ -134,8 +140,8 @@ class Trainer:
             raise InputError(f"{corpus.name} must have pairs left after filtering: {counts}")
         _say(f"{corpus.name}: {counts}")
         return TokenBatches(
-            [source_ids[row] for row in kept],
-            [target_ids[row] for row in kept],
+            TokenSequences(source_ids[row] for row in kept),
+            TokenSequences(target_ids[row] for row in kept),
             batch_tokens=training.batch_tokens,
             seed=training.seed,
             batch_multiple=replicas,
@@ -160,7 +166,9 @@ class Trainer:
             beta_2=training.adam_beta_2,
             epsilon=training.adam_epsilon,
         )
-        # mixed_float16 needs loss scaling, which compile adds.
+        if training.precision == "mixed_float16":
+            # Small gradients would be 0 in float16.
+            optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
         model.compile(
             optimizer=optimizer,
             loss=SmoothedCrossEntropy(training.label_smoothing),
@@ -207,18 +215,22 @@ class Trainer:
     ) -> None:
         training = self.recipe.training
         clock = callbacks.RunClock(state["seconds"])
+        counter = callbacks.CountBatches(state["batches"])
+        saver = callbacks.SaveCheckpoints(
+            self.run.checkpoints(training.keep_checkpoints),
+            clock,
+            counter,
+            training.checkpoint_every_steps,
+            training.checkpoint_every_minutes,
+            fingerprints,
+        )
         run_callbacks = [
             callbacks.Watch(),
+            counter,
             callbacks.LogTraining(log, training.log_every_steps),
             callbacks.Validate(log, validation),
             callbacks.EndRun(clock, training.steps, training.minutes),
-            callbacks.SaveCheckpoints(
-                self.run.checkpoints(training.keep_checkpoints),
-                clock,
-                training.checkpoint_every_steps,
-                training.checkpoint_every_minutes,
-                fingerprints,
-            ),
+            saver,
         ]
         # An epoch of Keras is the stretch between two validations. A run that resumes inside one
         # trains the rest of it first.
@@ -232,13 +244,14 @@ class Trainer:
             elif training.steps:
                 left = min(left, training.steps - step)
             model.fit(
-                batches.dataset(step),
+                batches.dataset(counter.batches),
                 initial_epoch=epoch,
                 epochs=epochs,
                 steps_per_epoch=left,
                 callbacks=run_callbacks,
             )
             step = callbacks.current_step(model)
+        saver.save_last()
 
     def _is_finished(self, state: dict) -> bool:
         training = self.recipe.training
@@ -246,6 +259,12 @@ class Trainer:
         return by_steps or (
             training.minutes is not None and state["seconds"] >= training.minutes * 60
         )
+
+
+def encode_stretches(tokenizer: SubwordTokenizer, sentences: Sequence[str]) -> Iterator[list[int]]:
+    """The ids of each sentence; some thousands are encoded at a time, so that memory is bounded."""
+    for start in range(0, len(sentences), 10_000):
+        yield from tokenizer.encode_batch(sentences[start : start + 10_000])
 
 
 def _check_same_recipe(recipe: Recipe, run: RunDirectory) -> None:

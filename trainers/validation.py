@@ -10,7 +10,7 @@ from keras_transformer import Perplexity, SmoothedCrossEntropy, TokenAccuracy, T
 from keras_transformer.translator import Translator
 from trainers.batching import TokenBatches
 from trainers.corpus import ParallelCorpus
-from trainers.evaluation import evaluate
+from trainers.evaluation import bleu_for, evaluate
 
 
 class Validation:
@@ -28,6 +28,9 @@ class Validation:
         language: str. The target language.
         seed: int.
 
+    Raises:
+        InputError: where BLEU of the language is wanted and its tokenizer is not installed.
+
     Call returns:
         A dict: `val_loss`, `val_perplexity`, `val_token_accuracy`, and with a translator
         `val_bleu` and `val_chrf`.
@@ -43,6 +46,8 @@ class Validation:
         language: str,
         seed: int,
     ) -> None:
+        if translator is not None:
+            bleu_for(language)  # What is missing shows now, and not after the first epoch.
         self.translator = translator
         self.language = language
         self._dataset = batches.evaluation_dataset()

@@ -2,6 +2,7 @@
 
 from keras_transformer.layers.attention import MultiHeadAttention, scaled_dot_product_attention
 from keras_transformer.layers.decoder import Decoder, DecoderLayer, KeysValues
+from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.embedding import TokenEmbedding
 from keras_transformer.layers.encoder import Encoder, EncoderLayer
 from keras_transformer.layers.feed_forward import FeedForward
@@ -14,6 +15,7 @@ from keras_transformer.layers.stack import StackArguments
 __all__ = [
     "Decoder",
     "DecoderLayer",
+    "Dropout",
     "Encoder",
     "EncoderLayer",
     "FeedForward",

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import InputError
+from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.projection import Projection
 
 # Added to the scores of hidden keys. In float32 its exponential is exactly 0 beside any real score.
@@ -129,7 +130,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.supports_masking = True
         # A layer would add a node for every call; rate 0 needs none.
         self._weights_dropout = (
-            keras.layers.Dropout(dropout, dtype="float32", name="dropout") if dropout else None
+            Dropout(dropout, dtype="float32", name="dropout") if dropout else None
         )
 
     def build(self, query_shape, memory_shape):

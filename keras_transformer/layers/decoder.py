@@ -189,7 +189,7 @@ class Decoder(Stack):
         arguments: `StackArguments` (or a dict of them).
 
     Call arguments:
-        inputs: float tensor [B, T, d_model], embeddings of the target shifted right, with positions.
+        inputs: float tensor [B, T, d_model], the target shifted right, embedded with positions.
         memory: float tensor [B, S, d_model], the encoder's output.
         memory_attention_mask: boolean tensor that broadcasts to [B, num_heads, T, S], True = may
             attend. The self-attention is always causal.

@@ -28,8 +28,9 @@ class TokenEmbedding(keras.layers.Layer):
 
     Example:
 
+    >>> import numpy as np
     >>> embedding = TokenEmbedding(vocabulary_size=100, d_model=8)
-    >>> x = embedding([[5, 6, 0]])
+    >>> x = embedding(np.array([[5, 6, 0]]))
     >>> tuple(x.shape), tuple(embedding(x, reverse=True).shape)
     ((1, 3, 8), (1, 3, 100))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keras
 
+from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.projection import Projection
 
 
@@ -50,7 +51,7 @@ class FeedForward(keras.layers.Layer):
         self.supports_masking = True
         self._dropout = None
         if dropout:
-            self._dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+            self._dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def build(self, input_shape):
         self._inner = Projection(

@@ -25,9 +25,9 @@ class SinusoidalPositions(keras.layers.Layer):
 
     >>> import numpy as np
     >>> x = SinusoidalPositions()(np.zeros((1, 2, 4), "float32"))
-    >>> np.round(x[0], 3).tolist() == np.round([[0, 1, 0, 1], np.float32(
-    ...     [np.sin(1), np.cos(1), np.sin(0.01), np.cos(0.01)])], 3).tolist()
-    True
+    >>> print(np.round(x[0], 3))
+    [[0.    1.    0.    1.   ]
+     [0.841 0.54  0.01  1.   ]]
 
     References:
         - Vaswani et al., 2017, [Attention Is All You Need](https://arxiv.org/abs/1706.03762)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import keras
 
+from keras_transformer.layers.dropout import Dropout
+
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Residual(keras.layers.Layer):
@@ -49,7 +51,7 @@ class Residual(keras.layers.Layer):
         self.dropout = dropout
         self.epsilon = epsilon
         self.supports_masking = True
-        self._dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self._dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
         self._normalization = keras.layers.LayerNormalization(
             epsilon=epsilon, dtype=self.dtype_policy, name="normalization"
         )

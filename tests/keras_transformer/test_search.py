@@ -157,7 +157,7 @@ def assert_scores(result, row, language, sentence, alpha, expected):
 alphas = st.sampled_from([0.0, 0.6, 1.0, 2.0])
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(
     st.integers(0, 10**6), st.integers(3, 7), st.integers(1, 4), alphas, st.sampled_from([1, 4, 9])
 )
@@ -168,7 +168,7 @@ def test_wide_beam_is_exhaustive_search(seed, vocabulary_size, limit, alpha, sca
     assert_scores(result, 0, language, 5, alpha, expected)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(
     st.integers(0, 10**6),
     st.integers(4, 9),
@@ -188,8 +188,9 @@ def test_small_beam_is_the_plain_rule(seed, vocabulary_size, beam_size, alpha, l
 def test_wide_beam_finds_what_a_small_one_loses():
     language = Language(6, seed=3)
     best = exhaustive(language, 0, 5, 1.0)[0]
-    assert language.search([0], [5], 200, 1.0).scores[0, 0] == pytest.approx(best, abs=1e-5)
-    assert language.search([0], [5], 1, 1.0).scores[0, 0] < best - 1e-3
+    wide, narrow = (language.search([0], [5], size, 1.0).scores.numpy() for size in (200, 1))
+    assert wide[0, 0] == pytest.approx(best, abs=1e-5)
+    assert narrow[0, 0] < best - 1e-3
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
@@ -202,7 +203,7 @@ def test_beam_size_1_is_greedy(alpha):
         expected = greedy(language, sentence, limit)
         assert hypotheses_of(result, row) == [expected]
         score = language.score(sentence, expected, alpha)
-        assert result.scores[row, 0] == pytest.approx(score, abs=2e-5)
+        assert result.scores.numpy()[row, 0] == pytest.approx(score, abs=2e-5)
         lengths.add(len(expected))
     assert len(lengths) > 4
 
@@ -228,12 +229,13 @@ def test_rows_leave_the_batch_and_keep_their_own_state():
     def step(tokens, index, state):
         sentences = state.sentences["sentence"]
         sizes.append(len(sentences))
-        np.testing.assert_array_equal(state.hypotheses["owner"], sentences[:, None].numpy() + [0] * 3)
+        owner = state.hypotheses["owner"]
+        np.testing.assert_array_equal(owner, tf.tile(sentences[:, None], [1, 3]))
         # Sentences whose limit has come are gone: a row costs nothing once it has finished.
         assert all(limits[i] > index for i in sentences.numpy())
         inner = SearchState({"layers": state.hypotheses["layers"]}, state.sentences)
         logits, inner = language.step(tokens, index, inner)
-        return logits, SearchState({**inner.hypotheses, "owner": state.hypotheses["owner"]}, inner[1])
+        return logits, SearchState({**inner.hypotheses, "owner": owner}, inner.sentences)
 
     state = language.state(range(8), 3)
     owner = tf.tile(tf.range(8)[:, None], [1, 3])
@@ -256,9 +258,7 @@ def test_stops_as_soon_as_nothing_can_win():
         return tf.zeros([1, 2, 1]) + table, state
 
     limit = tf.constant([100])
-    result = beam_search(
-        step, SearchState((), ()), beam_size=2, alpha=0.0, maximum_lengths=limit
-    )
+    result = beam_search(step, SearchState((), ()), beam_size=2, alpha=0.0, maximum_lengths=limit)
     assert hypotheses_of(result, 0) == [[2], [3, 2]]
     # After two tokens log 0.09 ** 2 is below log(0.09 * 0.9), the worst of the finished.
     assert calls == [0, 1]
@@ -293,7 +293,7 @@ def test_smallest_limits_leave_the_end_alone(limit):
     assert hypotheses_of(result, 0) == [[EOS]]
     assert result.lengths.numpy().tolist() == [[1, 0, 0]]
     expected = language.log_probabilities(0, ())[EOS]
-    assert result.scores[0, 0] == pytest.approx(expected, abs=1e-5)
+    assert result.scores.numpy()[0, 0] == pytest.approx(expected, abs=1e-5)
 
 
 def test_pad_and_start_tokens_keep_their_share_of_the_probability():
@@ -448,13 +448,11 @@ def test_state_shapes_name_what_changes():
         ({"layers": [cache, cache]}, tf.TensorShape([None, 2, None])),
         {"sentence": tf.TensorShape([None])},
     )
-    function = tf.function(run, input_signature=[tf.TensorSpec([None], tf.int32), shapes])
     expected = language.search([3, 4], [6, 6], 2, 0.6)
     result = tf.function(lambda x: run(x, shapes))(tf.constant([3, 4]))
     np.testing.assert_array_equal(result.sequences, expected.sequences)
     with pytest.raises(InputError, match="state_shapes"):
         tf.function(lambda x: run(x, None))(tf.constant([3, 4]))
-    del function
 
 
 def test_saved_model(tmp_path):

@@ -1,0 +1,164 @@
+"""The command line's words: every command with its arguments and options."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Command = Callable[[argparse.Namespace], int]
+
+# Options of `benchmark`, the same as those of benchmarks/peer_hugging_face.py.
+_BENCHMARKS: dict[str, dict[str, Any]] = {
+    "train": {
+        "layers": 3,
+        "d_model": 256,
+        "d_ff": 1024,
+        "heads": 4,
+        "vocabulary_size": 8000,
+        "batch": 64,
+        "length": 32,
+        "steps": 20,
+        "warm_up": 5,
+        "dtype": "float32",
+    },
+    "decode": {
+        "layers": 6,
+        "d_model": 512,
+        "d_ff": 2048,
+        "heads": 8,
+        "vocabulary_size": 32000,
+        "batch": 16,
+        "source_length": 20,
+        "beam_size": 4,
+        "new_tokens": 40,
+        "repeats": 3,
+        "dtype": "float32",
+    },
+}
+
+
+def command_line(commands: dict[str, Command]) -> argparse.ArgumentParser:
+    """The parser of the command line.
+
+    Args:
+        commands: the function of each command; its docstring is the command's help.
+
+    Returns:
+        A parser whose namespace has the function as `command`.
+    """
+    parser = argparse.ArgumentParser(
+        prog="keras-transformer",
+        description="Trains, evaluates, exports and runs the Transformer of 'Attention Is All You "
+        "Need'.",
+    )
+    subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for name, function in commands.items():
+        summary = (function.__doc__ or "").strip()
+        added = subparsers.add_parser(name, help=summary, description=summary)
+        added.set_defaults(command=function)
+        if name != "benchmark":
+            _json_option(added)
+        _OPTIONS[name](added)
+    return parser
+
+
+def _json_option(added: argparse.ArgumentParser) -> None:
+    added.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+
+
+def _beam_options(added: argparse.ArgumentParser) -> None:
+    added.add_argument("--beam-size", type=_at_least(1), metavar="K", help="1 is greedy search")
+    added.add_argument("--alpha", type=float, metavar="A", help="length penalty")
+
+
+def _model_options(added: argparse.ArgumentParser) -> None:
+    added.add_argument("model", metavar="RUN_OR_EXPORT", type=Path)
+    _beam_options(added)
+
+
+def _demo(added: argparse.ArgumentParser) -> None:
+    added.add_argument("--run-dir", type=Path, default=Path("runs/demo"), metavar="RUN")
+    added.add_argument("--minutes", type=float, metavar="N", help="minutes of training")
+
+
+def _train(added: argparse.ArgumentParser) -> None:
+    added.add_argument("recipe", metavar="RECIPE.yaml", help="a file, or a shipped recipe's name")
+    added.add_argument("overrides", nargs="*", metavar="KEY.PATH=VALUE")
+    added.add_argument(
+        "--run-dir", type=Path, metavar="RUN", help="default: runs/ and the recipe's name"
+    )
+
+
+def _average(added: argparse.ArgumentParser) -> None:
+    added.add_argument("run", metavar="RUN", type=Path)
+    added.add_argument("--last", type=_at_least(1), metavar="N")
+
+
+def _evaluate(added: argparse.ArgumentParser) -> None:
+    _model_options(added)
+    added.add_argument("--source", type=Path, help="default: the recipe's test split")
+    added.add_argument("--reference", type=Path)
+    added.add_argument("--language", help="target language, where the recipe does not say")
+    added.add_argument("--output", type=Path, help="file for the translations")
+
+
+def _translate(added: argparse.ArgumentParser) -> None:
+    _model_options(added)
+    added.add_argument("--input", type=Path, help="default: stdin")
+    added.add_argument("--output", type=Path, help="default: stdout")
+    added.add_argument(
+        "--n-best", type=_at_least(1), metavar="N", help="N hypotheses: line, score, text"
+    )
+
+
+def _score(added: argparse.ArgumentParser) -> None:
+    _model_options(added)
+    added.add_argument("--source", type=Path, required=True)
+    added.add_argument("--target", type=Path, required=True)
+
+
+def _export(added: argparse.ArgumentParser) -> None:
+    added.add_argument("run", metavar="RUN", type=Path)
+    added.add_argument("--output", type=Path, required=True, metavar="BASE")
+    added.add_argument("--version", type=_at_least(1), metavar="N", help="default: the next")
+    _beam_options(added)
+
+
+def _check_export(added: argparse.ArgumentParser) -> None:
+    added.add_argument("export", metavar="DIR", type=Path)
+
+
+def _benchmark(added: argparse.ArgumentParser) -> None:
+    kinds = added.add_subparsers(title="benchmarks", required=True, metavar="train|decode")
+    for what, settings in _BENCHMARKS.items():
+        kind = kinds.add_parser(what)
+        for name, default in settings.items():
+            kind.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
+        _json_option(kind)
+        kind.set_defaults(what=what, settings=tuple(settings))
+
+
+_OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+    "demo": _demo,
+    "train": _train,
+    "average": _average,
+    "evaluate": _evaluate,
+    "translate": _translate,
+    "score": _score,
+    "export": _export,
+    "check-export": _check_export,
+    "benchmark": _benchmark,
+}
+
+
+def _at_least(minimum: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = int(text)
+        if value < minimum:
+            raise argparse.ArgumentTypeError(f"must be at least {minimum}. Received: {text}")
+        return value
+
+    parse.__name__ = "int"
+    return parse

@@ -1,0 +1,43 @@
+"""What the command line does before TensorFlow is imported: it keeps TensorFlow's notes off."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def is_command_line() -> bool:
+    """Whether this process is `keras-transformer` or `python -m keras_transformer`.
+
+    Example:
+
+    >>> is_command_line()
+    False
+    """
+    if Path(sys.argv[0]).name == "keras-transformer":
+        return True
+    # While `python -m` imports the package, argv[0] is still "-m".
+    return sys.argv[0] == "-m" and "keras_transformer" in sys.orig_argv
+
+
+def import_tensorflow_quietly() -> None:
+    """Imports TensorFlow with its start-up notes, which it writes past Python, thrown away.
+
+    A command line shows results and errors of its own, not which instructions TensorFlow was
+    compiled for. `TF_CPP_MIN_LOG_LEVEL`, where it is set, is left as it is.
+    """
+    if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
+        return
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        import tensorflow  # noqa: F401
+        import tensorflow_text  # noqa: F401
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(nowhere)
