@@ -209,7 +209,10 @@ def _expected(path: Path) -> list[dict[str, Any]]:
     file = path / "assets.extra" / EXPECTED_TRANSLATIONS
     if not file.exists():
         raise GateFailed(f"{file.relative_to(path)} is missing")
-    return json.loads(file.read_text())["translations"]
+    entries = json.loads(file.read_text(encoding="utf-8"))["translations"]
+    if not entries:
+        raise GateFailed(f"{file.relative_to(path)} holds no translations")
+    return entries
 
 
 def _need(runs: dict[str, Run]) -> dict[str, Run]:

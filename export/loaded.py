@@ -8,7 +8,18 @@ from pathlib import Path
 import tensorflow as tf
 
 from keras_transformer.errors import InputError
-from keras_transformer.translator import Hypothesis, batches_by_length, hypotheses
+from keras_transformer.translator import (
+    Hypothesis,
+    batches_by_length,
+    check_texts,
+    hypotheses,
+    string_tensor,
+)
+
+
+def version_of(name: str) -> int | None:
+    """The version that a folder's name is, as TF Serving reads it, or None."""
+    return int(name) if name.isascii() and name.isdecimal() else None
 
 
 def version_directory(path: str | Path) -> Path:
@@ -23,7 +34,7 @@ def version_directory(path: str | Path) -> Path:
     versions = [
         child
         for child in (path.iterdir() if path.is_dir() else ())
-        if child.name.isdecimal() and (child / "saved_model.pb").exists()
+        if version_of(child.name) is not None and (child / "saved_model.pb").exists()
     ]
     if not versions:
         raise InputError(
@@ -37,24 +48,35 @@ class ExportedTranslator:
 
     Args:
         path: path of a version, or of a folder of versions, of which the highest is taken.
-        signature: `"n_best"`, or `"serving_default"` for the best translation only.
+
+    Attributes:
+        beam_size: int. Hypotheses that it gives for a text at most.
 
     Raises:
-        InputError: where there is no export.
+        InputError: where there is no export, or it cannot be loaded.
     """
 
     def __init__(self, path: str | Path) -> None:
         import tensorflow_text  # noqa: F401  registers the tokenizer's ops
 
         self.path = version_directory(path)
-        self._loaded = tf.saved_model.load(str(self.path))
+        try:
+            self._loaded = tf.saved_model.load(str(self.path))
+            self._n_best = self._loaded.signatures["n_best"]
+            self.beam_size = int(self._n_best.structured_outputs["scores"].shape[1])
+        except Exception as error:  # TensorFlow raises errors of many kinds for a broken file
+            message = str(error).strip().split("\n")[0]
+            raise InputError(
+                f"{self.path} must be an export with the signature n_best. "
+                f"Received: {type(error).__name__}: {message}"
+            ) from error
 
     def translate(self, texts: Sequence[str], batch_sentences: int = 64) -> list[list[Hypothesis]]:
         """The hypotheses of each text, best first, as `Translator.translate`."""
+        check_texts(texts)
         results: list[list[Hypothesis]] = [[] for _ in texts]
-        n_best = self._loaded.signatures["n_best"]
         for rows in batches_by_length(texts, batch_sentences):
-            outputs = n_best(text=tf.constant([texts[row] for row in rows]))
+            outputs = self._n_best(text=string_tensor(texts, rows))
             for row, row_texts, row_scores in zip(
                 rows, outputs["translations"].numpy(), outputs["scores"].numpy(), strict=True
             ):

@@ -5,11 +5,10 @@ TensorFlow Serving links in since version 2.15. What is not here has not been lo
 after finding it in the op registry of the oldest server that is to load the export.
 """
 
-# tensorflow/serving links TensorFlow Text's ops in: SUPPORTED_TENSORFLOW_OPS of model_servers/BUILD.
+# SUPPORTED_TENSORFLOW_OPS of tensorflow/serving's model_servers/BUILD has TensorFlow Text's ops.
 _TEXT = frozenset({"SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceDetokenizeOp"})
 
-_TENSORFLOW = frozenset(
-    """
+_TENSORFLOW = """
     Abs AddV2 All Any ArgMax Assert AssignVariableOp BatchMatMulV2 BiasAdd Cast ConcatV2
     Const Cos Cumprod Cumsum DisableCopyOnRead Einsum Equal Erf Erfc Exp ExpandDims Fill
     FloorDiv FloorMod GatherNd GatherV2 Greater GreaterEqual Identity IdentityN If IsFinite
@@ -22,7 +21,6 @@ _TENSORFLOW = frozenset(
     StaticRegexFullMatch StaticRegexReplace StopGradient StridedSlice StringJoin
     StringLength Sub Substr Sum Tanh TensorScatterUpdate Tile TopKV2 Transpose
     UnicodeTranscode Unpack VarHandleOp VarIsInitializedOp Where While ZerosLike
-    """.split()
-)
+"""
 
-ALLOWED_OPERATIONS = _TENSORFLOW | _TEXT
+ALLOWED_OPERATIONS = frozenset(_TENSORFLOW.split()) | _TEXT

@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 import keras_transformer
+from export.loaded import version_of
 from keras_transformer.errors import InputError
 from keras_transformer.translator import Translator
 
@@ -68,6 +69,7 @@ def export_translator(
     partial = base / f"writing-{version}"
     shutil.rmtree(partial, ignore_errors=True)
     try:
+        base.mkdir(parents=True, exist_ok=True)
         _write(translator, partial)
         _write_expected(translator, (*sample, *_SAMPLE), partial)
         partial.rename(path)
@@ -80,8 +82,8 @@ def export_translator(
 
 def next_version(base: str | Path) -> int:
     """One more than the highest version in a folder of versions, or 1."""
-    names = [path.name for path in Path(base).glob("*")]
-    return max((int(name) for name in names if name.isdecimal()), default=0) + 1
+    versions = [version_of(path.name) for path in Path(base).glob("*")]
+    return max((version for version in versions if version is not None), default=0) + 1
 
 
 def _write(translator: Translator, path: Path) -> None:
@@ -123,5 +125,5 @@ def _write_expected(translator: Translator, texts: tuple[str, ...], path: Path) 
     folder = path / "assets.extra"
     folder.mkdir(exist_ok=True)
     (folder / EXPECTED_TRANSLATIONS).write_text(
-        json.dumps(expected, indent=2, ensure_ascii=False) + "\n"
+        json.dumps(expected, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
     )

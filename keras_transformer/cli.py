@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keras_transformer.command_line import command_line
+
+if TYPE_CHECKING:  # each command imports what it needs, when it runs
+    from export.loaded import ExportedTranslator
+    from keras_transformer.translator import Translator
+    from trainers.recipe import Recipe
 
 DEMO_RECIPE = "tatoeba-en-de-small.yaml"
 DEMO_SENTENCES = (
@@ -49,7 +55,8 @@ def train(options: argparse.Namespace) -> int:
     recipe = load_recipe(options.recipe, options.overrides)
     run = options.run_dir or Path("runs") / Path(options.recipe).stem
     try:
-        Trainer(recipe, run).train()
+        with _progress_on_stderr():
+            Trainer(recipe, run).train()
     except TrainingDiverged as error:
         print(f"keras-transformer: {error}", file=sys.stderr)
         return 1
@@ -75,19 +82,25 @@ def evaluate(options: argparse.Namespace) -> int:
     from trainers.evaluation import evaluate as evaluate_translator
     from trainers.splits import read_split
 
-    translator, recipe = _translator_and_recipe(options)
+    # What can be wrong with the arguments is found before a model is loaded.
+    recipe = _recipe(options)
     if (options.source is None) != (options.reference is None):
         _refuse("--source and --reference must be given together", "one of them")
     language = options.language or (recipe.data.target_language if recipe else None)
+    if language is None:
+        _refuse("--language must name the target language of an export", "nothing")
     if options.source:
         corpus = read_parallel_files(options.source, options.reference)
     elif recipe:
         corpus = read_split(recipe.data, "test")
     else:
         _refuse("An export is evaluated on --source and --reference", "neither")
-    if language is None:
-        _refuse("--language must name the target language of an export", "nothing")
-    result = evaluate_translator(translator, corpus.sources, corpus.targets, language)
+    translator = _translator(options, recipe)
+    if recipe:
+        _say_cut(translator, corpus.sources)
+    result = evaluate_translator(
+        translator, corpus.sources, corpus.targets, language, _batch_sentences(recipe)
+    )
     translations = result.pop("translations")
     if options.output:
         _write_lines(options.output, translations)
@@ -105,10 +118,14 @@ def evaluate(options: argparse.Namespace) -> int:
 
 def translate(options: argparse.Namespace) -> int:
     """Translates N lines into N lines, in order."""
-    translator, recipe = _translator_and_recipe(options, beam_size=options.n_best)
+    recipe = _recipe(options)
+    if options.n_best and options.beam_size and options.n_best > options.beam_size:
+        _refuse(f"--n-best must be at most --beam-size, {options.beam_size}", options.n_best)
     lines = _read_lines(options.input)
-    batch = recipe.decoding.batch_sentences if recipe else 64
-    results = translator.translate(lines, batch)
+    translator = _translator(options, recipe, n_best=options.n_best or 1)
+    if recipe:
+        _say_cut(translator, lines)
+    results = translator.translate(lines, _batch_sentences(recipe))
     if options.n_best:
         texts = [
             f"{number}\t{hypothesis.score:.6f}\t{hypothesis.text}"
@@ -117,18 +134,13 @@ def translate(options: argparse.Namespace) -> int:
         ]
     else:
         texts = [found[0].text for found in results]
+    if options.output or not options.json:
+        _write_lines(options.output, texts)
     if options.json:
-        return _result(
-            options,
-            {
-                "translations": [
-                    [hypothesis._asdict() for hypothesis in found[: options.n_best or 1]]
-                    for found in results
-                ]
-            },
-            "",
+        best = [found[: options.n_best or 1] for found in results]
+        _print_json(
+            {"translations": [[hypothesis._asdict() for hypothesis in found] for found in best]}
         )
-    _write_lines(options.output, texts)
     return 0
 
 
@@ -136,32 +148,35 @@ def score(options: argparse.Namespace) -> int:
     """Prints the log-probability of each pair of lines."""
     from trainers.corpus import read_parallel_files
 
-    corpus = read_parallel_files(options.source, options.target)
-    translator, _ = _translator_and_recipe(options)
-    if not hasattr(translator, "score"):
+    recipe = _recipe(options)
+    if recipe is None:
         _refuse("score needs a run directory", f"the export {options.model}")
+    corpus = read_parallel_files(options.source, options.target)
+    translator = _translator(options, recipe)
+    _say_cut(translator, corpus.sources, corpus.targets)
     results = translator.score(corpus.sources, corpus.targets)
-    return _result(
-        options,
-        {
-            "log_probabilities": [value for value, _ in results],
-            "tokens": [count for _, count in results],
-        },
-        "\n".join(f"{value:.6f}" for value, _ in results),
-    )
+    if options.json:
+        _print_json(
+            {
+                "log_probabilities": [value for value, _ in results],
+                "tokens": [count for _, count in results],
+            }
+        )
+    else:
+        _write_lines(None, [f"{value:.6f}" for value, _ in results])
+    return 0
 
 
 def export(options: argparse.Namespace) -> int:
     """Writes BASE/N/saved_model.pb."""
     from export.saved_model import export_translator
     from trainers.run import RunDirectory
-    from trainers.splits import read_split
 
     run = RunDirectory(options.run)
     recipe = run.load_recipe()
     translator = run.load_translator(beam_size=options.beam_size, alpha=options.alpha)
-    sample = read_split(recipe.data, "validation").sources[:20]
-    path = export_translator(translator, options.output, options.version, tuple(sample))
+    sample = _validation_sample(recipe)
+    path = export_translator(translator, options.output, options.version, sample)
     return _result(options, {"path": str(path), "version": int(path.name)}, f"exported {path}")
 
 
@@ -202,7 +217,8 @@ def demo(options: argparse.Namespace) -> int:
     overrides = [] if options.minutes is None else [f"training.minutes={options.minutes}"]
     recipe = load_recipe(DEMO_RECIPE, overrides)
     run = RunDirectory(options.run_dir)
-    Trainer(recipe, run.path).train()
+    with _progress_on_stderr():
+        Trainer(recipe, run.path).train()
     _say("evaluating the averaged model on the test sentences")
     test = read_split(recipe.data, "test")
     translator = run.load_translator()
@@ -212,8 +228,7 @@ def demo(options: argparse.Namespace) -> int:
     translations = scores.pop("translations")
     _say(f"BLEU {scores['bleu']:.2f} ({scores['bleu_signature']})")
     _say("exporting")
-    validation = read_split(recipe.data, "validation")
-    path = export_translator(translator, run.path / "export", sample=tuple(validation.sources[:20]))
+    path = export_translator(translator, run.path / "export", sample=_validation_sample(recipe))
     gates = check(path)
     failed = [name for name, gate in gates.items() if name != "ok" and not gate["ok"]]
     if failed:
@@ -245,23 +260,64 @@ def demo(options: argparse.Namespace) -> int:
     return 0 if gates["ok"] else 1
 
 
-def _translator_and_recipe(options: argparse.Namespace, beam_size: int | None = None):
-    """The translator of a run (and its recipe) or of an export (and None)."""
-    from export.loaded import ExportedTranslator
+def _recipe(options: argparse.Namespace) -> Recipe | None:
+    """The recipe of a run directory; None where `options.model` is an export."""
+    from export.loaded import version_directory
+    from keras_transformer.errors import InputError
     from trainers.run import RunDirectory
 
     run = RunDirectory(options.model)
     if run.recipe_path.exists():
-        recipe = run.load_recipe()
-        beam_size = options.beam_size or max(beam_size or 1, recipe.decoding.beam_size)
-        return run.load_translator(beam_size=beam_size, alpha=options.alpha), recipe
+        return run.load_recipe()
+    try:
+        version_directory(options.model)
+    except InputError:
+        _refuse(
+            "RUN_OR_EXPORT must be a run directory, with a recipe.yaml, or an export, with a "
+            "saved_model.pb",
+            options.model,
+        )
     if options.beam_size is not None or options.alpha is not None:
         _refuse(
             "--beam-size and --alpha are part of an export; set them when exporting",
             f"{options.model}, which is no run directory",
         )
+    return None
+
+
+def _translator(
+    options: argparse.Namespace, recipe: Recipe | None, n_best: int = 1
+) -> Translator | ExportedTranslator:
+    """The translator of a run or of an export, which gives `n_best` hypotheses."""
+    from export.loaded import ExportedTranslator
+    from trainers.run import RunDirectory
+
+    if recipe is not None:
+        beam_size = options.beam_size or max(n_best, recipe.decoding.beam_size)
+        run = RunDirectory(options.model)
+        return run.load_translator(beam_size=beam_size, alpha=options.alpha)
     translator = ExportedTranslator(options.model)
-    return translator, None
+    if n_best > translator.beam_size:
+        _refuse(f"--n-best must be at most the export's {translator.beam_size}", n_best)
+    return translator
+
+
+def _batch_sentences(recipe: Recipe | None) -> int:
+    return recipe.decoding.batch_sentences if recipe else 64
+
+
+def _validation_sample(recipe: Recipe) -> tuple[str, ...]:
+    """Some sentences for the export's checks; none where the corpus is not at hand."""
+    from keras_transformer.errors import InputError
+    from trainers.splits import read_split
+
+    if recipe.data.validation.tfds is not None:
+        return ()  # reading it could start a download
+    try:
+        return tuple(read_split(recipe.data, "validation").sources[:20])
+    except InputError as error:
+        _say(f"checked without validation sentences: {error}")
+        return ()
 
 
 def _read_lines(path: Path | None) -> list[str]:
@@ -273,6 +329,7 @@ def _read_lines(path: Path | None) -> list[str]:
 
 
 def _write_lines(path: Path | None, lines: Sequence[str]) -> None:
+    # Bytes: whatever the locale, text is UTF-8.
     content = "".join(f"{line}\n" for line in lines).encode()
     if path is None:
         sys.stdout.buffer.write(content)
@@ -286,8 +343,22 @@ def _write_lines(path: Path | None, lines: Sequence[str]) -> None:
 
 def _result(options: argparse.Namespace, values: dict[str, Any], text: str) -> int:
     """Prints the command's result: one JSON object, or text."""
-    print(json.dumps(values, ensure_ascii=False) if options.json else text)
+    if options.json:
+        _print_json(values)
+    else:
+        _write_lines(None, [text])
     return 0
+
+
+def _print_json(values: dict[str, Any]) -> None:
+    _write_lines(None, [json.dumps(values, ensure_ascii=False)])
+
+
+@contextlib.contextmanager
+def _progress_on_stderr() -> Iterator[None]:
+    """Keras prints its progress bar on stdout, which is the result's."""
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
 
 
 def _refuse(expected: str, received: Any) -> None:
@@ -298,6 +369,13 @@ def _refuse(expected: str, received: Any) -> None:
 
 def _say(message: str) -> None:
     print(message, file=sys.stderr)
+
+
+def _say_cut(translator: Translator, sources: Sequence[str], targets: Sequence[str] = ()) -> None:
+    for row in translator.cut_sources(sources):
+        _say(f"source line {row + 1} is cut to {translator.maximum_source_length} tokens")
+    for row in translator.cut_targets(targets):
+        _say(f"target line {row + 1} is cut to {translator.maximum_target_length} tokens")
 
 
 COMMANDS = {

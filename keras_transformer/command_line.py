@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -39,6 +39,24 @@ _BENCHMARKS: dict[str, dict[str, Any]] = {
 }
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that says what is wrong in one line, without the usage before it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+    def parse_args(self, args=None, namespace=None) -> argparse.Namespace:
+        # argparse takes no positional arguments after an option once it has had some; those of
+        # `train RECIPE --run-dir RUN KEY=VALUE` come back as unknown.
+        options, unknown = self.parse_known_args(args, namespace)
+        overrides = getattr(options, "overrides", None)
+        if unknown and (overrides is None or any(word.startswith("-") for word in unknown)):
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        if unknown:
+            overrides.extend(unknown)
+        return options
+
+
 def command_line(commands: dict[str, Command]) -> argparse.ArgumentParser:
     """The parser of the command line.
 
@@ -48,7 +66,7 @@ def command_line(commands: dict[str, Command]) -> argparse.ArgumentParser:
     Returns:
         A parser whose namespace has the function as `command`.
     """
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="keras-transformer",
         description="Trains, evaluates, exports and runs the Transformer of 'Attention Is All You "
         "Need'.",
@@ -135,7 +153,11 @@ def _benchmark(added: argparse.ArgumentParser) -> None:
     for what, settings in _BENCHMARKS.items():
         kind = kinds.add_parser(what)
         for name, default in settings.items():
-            kind.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
+            option = f"--{name.replace('_', '-')}"
+            if name == "dtype":
+                kind.add_argument(option, choices=("float32", "bfloat16"), default=default)
+            else:
+                kind.add_argument(option, type=_at_least(1), default=default)
         _json_option(kind)
         kind.set_defaults(what=what, settings=tuple(settings))
 
@@ -155,10 +177,14 @@ _OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
 
 def _at_least(minimum: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        value = int(text)
+        try:
+            value = int(text)
+        except ValueError:
+            value = minimum - 1
         if value < minimum:
-            raise argparse.ArgumentTypeError(f"must be at least {minimum}. Received: {text}")
+            raise argparse.ArgumentTypeError(
+                f"must be a whole number, at least {minimum}. Received: {text}"
+            )
         return value
 
-    parse.__name__ = "int"
     return parse

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keras
+import keras_nlp
 from keras import ops
 
 
@@ -48,17 +49,21 @@ class TokenAccuracy(keras.metrics.Mean):
         y_pred = ops.convert_to_tensor(y_pred)
         right = ops.equal(ops.cast(y_true, "int32"), ops.cast(ops.argmax(y_pred, -1), "int32"))
         weights = _real_tokens(y_true, sample_weight, self.dtype)
-        super().update_state(ops.cast(right, self.dtype), sample_weight=weights)
+        # Flat, since Keras first takes the mean of each row of a matrix, padding included.
+        super().update_state(
+            ops.reshape(ops.cast(right, self.dtype), (-1,)),
+            sample_weight=ops.reshape(weights, (-1,)),
+        )
 
     def get_config(self) -> dict:
         return {"name": self.name, "dtype": self.dtype}
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class Perplexity(keras.metrics.Mean):
+class Perplexity(keras_nlp.metrics.Perplexity):
     """exp of the mean negative log-likelihood of real target tokens, unsmoothed (section 5.4).
 
-    Label smoothing makes the training loss grow; this figure stays comparable between runs. It is
+    KerasNLP's metric for logits and padding id 0. Label smoothing makes the training loss grow; this figure stays comparable between runs. It is
     per subword: models with different vocabularies cannot be compared by it.
 
     Args:
@@ -78,20 +83,13 @@ class Perplexity(keras.metrics.Mean):
     2.000
     """
 
-    def __init__(self, name: str = "perplexity", dtype=None) -> None:
-        super().__init__(name=name, dtype=dtype)
+    def __init__(self, name: str = "perplexity", dtype="float32") -> None:
+        super().__init__(from_logits=True, mask_token_id=0, name=name, dtype=dtype)
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         y_true = ops.convert_to_tensor(y_true)
-        logits = ops.cast(y_pred, "float32")
-        negative_log_likelihood = keras.losses.sparse_categorical_crossentropy(
-            y_true, logits, from_logits=True
-        )
         weights = _real_tokens(y_true, sample_weight, self.dtype)
-        super().update_state(negative_log_likelihood, sample_weight=weights)
-
-    def result(self):
-        return ops.exp(super().result())
+        super().update_state(y_true, y_pred, sample_weight=weights)
 
     def get_config(self) -> dict:
         return {"name": self.name, "dtype": self.dtype}

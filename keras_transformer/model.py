@@ -135,9 +135,14 @@ class Transformer(keras.Model):
             once.
         """
         memory, mask = self.encode(source)
+        sentences = ops.shape(source)[0]
         state = SearchState(
-            hypotheses=self.decoder.empty_cache(ops.shape(source)[0], beam_size),
-            sentences=(self.decoder.project_memory(memory), mask),
+            hypotheses=ops.zeros((sentences, beam_size, 0), dtype="int32"),
+            sentences=(
+                self.decoder.empty_cache(sentences),
+                self.decoder.project_memory(memory),
+                mask,
+            ),
         )
         output_kernel = self.output_projection.output_kernel()
 
@@ -152,20 +157,23 @@ class Transformer(keras.Model):
         Args:
             tokens: int tensor [N, K], the newest word of each hypothesis.
             index: scalar int tensor, its position.
-            state: `SearchState` whose hypotheses are each layer's cache and whose sentences are
-                each layer's keys and values of the memory, and the memory's mask.
+            state: `SearchState`: its hypotheses are the ancestors of `Decoder.step`, its sentences
+                each layer's cache, each layer's keys and values of the memory, and the memory's
+                mask.
             output_kernel: the softmax projection [d_model, vocabulary_size].
 
         Returns:
             A tuple: float32 logits [N, K, vocabulary_size], and the new state.
         """
-        memories, memory_mask = state.sentences
-        # A position's row is the same for all hypotheses: they are a batch of length-1 sequences.
-        x = self.target_embedding(ops.reshape(tokens, (-1, 1)))  # [N * K, 1, d_model]
+        caches, memories, memory_mask = state.sentences
+        x = self.target_embedding(tokens)  # [N, K, d_model]
+        # All hypotheses are at the same position: each is a sequence of length 1.
+        x = ops.reshape(x, (-1, 1, self.config.d_model))
         x = self.target_positions(x, start_index=index)
-        x = ops.reshape(x, (*ops.shape(tokens), self.config.d_model))
-        x, caches = self.decoder.step(x, state.hypotheses, memories, memory_mask)
-        return self.output_projection.logits(x, output_kernel), state._replace(hypotheses=caches)
+        x = ops.reshape(x, (-1, tokens.shape[1], self.config.d_model))
+        x, caches, ancestors = self.decoder.step(x, caches, state.hypotheses, memories, memory_mask)
+        state = SearchState(ancestors, (caches, memories, memory_mask))
+        return self.output_projection.logits(x, output_kernel), state
 
     def attention_weights(self, source, target) -> dict[str, list]:
         """The weights of every attention of every layer, without dropout.

@@ -194,9 +194,7 @@ class _Search:
             limit=limits,
             limit_penalty=length_penalty(limits, self.alpha),
             tokens=every + self.bos_id,
-            # One hypothesis to begin with; K equal ones would fill the beam with copies.
-            open_scores=tf.cast(every, tf.float32)
-            + tf.constant([0.0] + [_NEVER] * (beam_size - 1)),
+            open_scores=tf.cast(every, tf.float32) + first,
             open_nodes=every,
             finished_scores=tf.cast(every, tf.float32) + _NEVER,
             finished_nodes=every,

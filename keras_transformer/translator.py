@@ -10,8 +10,14 @@ import tensorflow as tf
 
 from keras_transformer.errors import InputError
 from keras_transformer.model import Transformer
-from keras_transformer.search import beam_search
-from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, TranslationTokenizer
+from keras_transformer.search import EMPTY_SCORE, beam_search
+from keras_transformer.tokenizer import (
+    BOS_ID,
+    EOS_ID,
+    PAD_ID,
+    SubwordTokenizer,
+    TranslationTokenizer,
+)
 
 
 class Hypothesis(NamedTuple):
@@ -35,7 +41,8 @@ class Translator:
         alpha: float. Length penalty; 0 ranks by the plain log-probability.
         maximum_extra_length: int. A translation has at most this many tokens more than its
             source.
-        maximum_source_length: int. A longer source is cut to this many tokens.
+        maximum_source_length: int. A longer source is cut to this many tokens; `cut_sources`
+            tells which are.
 
     Raises:
         InputError: where an option is not possible, or the vocabularies do not fit.
@@ -64,12 +71,14 @@ class Translator:
         maximum_extra_length: int = 50,
         maximum_source_length: int = 512,
     ) -> None:
-        for name, value in {
-            "maximum_extra_length": maximum_extra_length,
-            "maximum_source_length": maximum_source_length,
-        }.items():
-            if value < 1:
-                raise InputError(f"{name} must be at least 1. Received: {value!r}")
+        for name, value, least in (
+            ("beam_size", beam_size, 1),
+            ("alpha", alpha, 0),
+            ("maximum_extra_length", maximum_extra_length, 0),
+            ("maximum_source_length", maximum_source_length, 1),
+        ):
+            if not least <= value < np.inf:
+                raise InputError(f"{name} must be at least {least}. Received: {value!r}")
         config = model.config
         for side, words, rows in (
             (
@@ -89,6 +98,7 @@ class Translator:
         self.alpha = alpha
         self.maximum_extra_length = maximum_extra_length
         self.maximum_source_length = maximum_source_length
+        self.maximum_target_length = maximum_source_length + maximum_extra_length
         self._translate_batch = tf.function(
             self.translate_tensor,
             autograph=False,
@@ -110,8 +120,8 @@ class Translator:
             text: string tensor [N], UTF-8; text without words is translated by empty text.
 
         Returns:
-            A tuple: translations, string [N, beam_size], best first, and their scores, float32
-            [N, beam_size]. Where fewer hypotheses exist, the rest are empty with a score of
+            A tuple: translations, string [N, beam_size], best first and all different, and their
+            scores, float32 [N, beam_size]. Where fewer exist, the rest are empty with a score of
             -1e9.
         """
         ids = self.tokenizer.source.encode_graph(text)[:, : self.maximum_source_length]
@@ -134,7 +144,8 @@ class Translator:
         )
         texts = tf.reshape(texts, [shape[0], self.beam_size])
         has_words = lengths[:, None] > 0
-        return tf.where(has_words, texts, ""), tf.where(has_words, result.scores, 0.0)
+        texts = tf.where(has_words, texts, "")
+        return _all_different(texts, tf.where(has_words, result.scores, 0.0))
 
     def score_tensor(self, source: tf.Tensor, target: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The log-probability of given translations, in the graph.
@@ -145,10 +156,12 @@ class Translator:
 
         Returns:
             A tuple: the log-probabilities, float32 [N], and the numbers of target tokens that
-            they are sums over, int32 [N], the end token counted.
+            they are sums over, int32 [N], the end token counted. A target longer than any
+            translation can be is cut as a source is.
         """
         source_ids = self.tokenizer.source.encode_graph(source)[:, : self.maximum_source_length]
-        labels = _with_end(self.tokenizer.target.encode_graph(target))  # [N, T]
+        target_ids = self.tokenizer.target.encode_graph(target)[:, : self.maximum_target_length]
+        labels = _with_end(target_ids)  # [N, T]
         # The target shifted right: the start token, then all but the last label.
         inputs = tf.concat([tf.fill([tf.shape(labels)[0], 1], BOS_ID), labels[:, :-1]], axis=1)
         logits = self.model({"source": _with_end(source_ids), "target": inputs}, training=False)
@@ -168,11 +181,15 @@ class Translator:
             batch_sentences: int. Texts translated together; the result does not depend on it.
 
         Returns:
-            For each text a list of `Hypothesis`, best first; at least one.
+            For each text a list of `Hypothesis`, best first and all different; at least one.
+
+        Raises:
+            InputError: for one text that is not in a list.
         """
+        check_texts(texts)
         results: list[list[Hypothesis]] = [[] for _ in texts]
         for rows in batches_by_length(texts, batch_sentences):
-            translations, scores = self._translate_batch(tf.constant([texts[row] for row in rows]))
+            translations, scores = self._translate_batch(string_tensor(texts, rows))
             for row, row_texts, row_scores in zip(
                 rows, translations.numpy(), scores.numpy(), strict=True
             ):
@@ -187,6 +204,8 @@ class Translator:
         Raises:
             InputError: where the numbers of sources and targets differ.
         """
+        check_texts(sources)
+        check_texts(targets)
         if len(sources) != len(targets):
             raise InputError(
                 f"Sources and targets must be as many. Received: {len(sources)} and {len(targets)}"
@@ -194,8 +213,7 @@ class Translator:
         results = [(0.0, 0)] * len(sources)
         for rows in batches_by_length(targets, batch_sentences):
             log_probabilities, tokens = self._score_batch(
-                tf.constant([sources[row] for row in rows]),
-                tf.constant([targets[row] for row in rows]),
+                string_tensor(sources, rows), string_tensor(targets, rows)
             )
             for row, log_probability, count in zip(
                 rows, log_probabilities.numpy(), tokens.numpy(), strict=True
@@ -203,16 +221,48 @@ class Translator:
                 results[row] = (float(log_probability), int(count))
         return results
 
+    def cut_sources(self, texts: Sequence[str]) -> list[int]:
+        """Rows of the texts that are too long to be read whole, ascending."""
+        return _longer(self.tokenizer.source, texts, self.maximum_source_length)
+
+    def cut_targets(self, texts: Sequence[str]) -> list[int]:
+        """Rows of the texts that are too long to be scored whole, ascending."""
+        return _longer(self.tokenizer.target, texts, self.maximum_target_length)
+
 
 def hypotheses(texts: Sequence[bytes], scores: Sequence[float]) -> list[Hypothesis]:
     """One sentence's rows of `translations` and `scores` as a list, without the empty slots."""
     found = [
-        Hypothesis(text.decode(), float(score))
-        for text, score in zip(texts, scores, strict=True)
-        if score > -1e8
+        Hypothesis(text.decode(), float(score)) for text, score in zip(texts, scores, strict=True)
     ]
-    # A text without words has one translation.
-    return found if any(hypothesis.text for hypothesis in found) else found[:1]
+    # The first slot is empty only where the model's weights are no numbers.
+    return found[:1] + [hypothesis for hypothesis in found[1:] if hypothesis.score > EMPTY_SCORE]
+
+
+def check_texts(texts: Sequence[str]) -> None:
+    """Refuses one text in the place of a list of them, whose letters would be the texts."""
+    if isinstance(texts, str | bytes):
+        raise InputError(f"Texts must be a list of str. Received: {texts[:60]!r}")
+
+
+def string_tensor(texts: Sequence[str], rows: Sequence[int]) -> tf.Tensor:
+    """Some of the texts as a string tensor; the graph replaces what is no valid UTF-8."""
+    return tf.constant([texts[row].encode(errors="surrogatepass") for row in rows])
+
+
+def _all_different(texts: tf.Tensor, scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Empties the slots that repeat a better text of their row, which other ids can spell too."""
+    beam_size = texts.shape[1]
+    # [N, K, K]: slot i has the text of slot j; j is better where it is below the diagonal.
+    repeats = (texts[:, :, None] == texts[:, None, :]) & np.tri(beam_size, k=-1, dtype=bool)
+    is_repeated = tf.reduce_any(repeats, axis=2)
+    texts = tf.where(is_repeated, "", texts)
+    scores, order = tf.math.top_k(tf.where(is_repeated, EMPTY_SCORE, scores), beam_size)
+    return tf.gather(texts, order, batch_dims=1), scores
+
+
+def _longer(tokenizer: SubwordTokenizer, texts: Sequence[str], limit: int) -> list[int]:
+    return [row for row, text in enumerate(texts) if len(tokenizer.encode(text)) > limit]
 
 
 def _with_end(ids: tf.RaggedTensor) -> tf.Tensor:

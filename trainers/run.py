@@ -43,6 +43,10 @@ class RunDirectory:
         self._need(self.recipe_path, "a recipe.yaml")
         return load_recipe(self.recipe_path)
 
+    def has_tokenizer(self) -> bool:
+        """Whether the tokenizer is there, and whole: its tokenizer.json is written last."""
+        return (self.tokenizer_path / "tokenizer.json").exists()
+
     def load_tokenizer(self) -> TranslationTokenizer:
         """The tokenizer of the run."""
         self._need(self.tokenizer_path, "a tokenizer")

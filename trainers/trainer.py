@@ -71,7 +71,10 @@ class Trainer:
         tokenizer = self._tokenizer(train_corpus)
         batches = self._batches(train_corpus, tokenizer, strategy.num_replicas_in_sync)
         validation_batches = self._batches(validation_corpus, tokenizer, 1, is_validation=True)
+        # The recipe comes first: a tokenizer alone would serve whatever recipe is tried next.
         self.recipe.save(self.run.recipe_path)
+        if not self.run.has_tokenizer():
+            tokenizer.save(self.run.tokenizer_path)
 
         checkpoints = self.run.checkpoints(training.keep_checkpoints)
         fingerprints = {"corpus": train_corpus.fingerprint, "tokenizer": tokenizer.fingerprint}
@@ -97,11 +100,11 @@ class Trainer:
 
     def _tokenizer(self, corpus: ParallelCorpus) -> TranslationTokenizer:
         """The run's tokenizer, trained on the corpus where there is none yet."""
-        if self.run.tokenizer_path.exists():
+        if self.run.has_tokenizer():
             return self.run.load_tokenizer()
         section = self.recipe.tokenizer
         _say(f"training the tokenizer on {len(corpus)} pairs")
-        tokenizer = TranslationTokenizer.train(
+        return TranslationTokenizer.train(
             corpus.sources,
             corpus.targets,
             vocabulary_size=section.vocabulary_size,
@@ -112,10 +115,6 @@ class Trainer:
             character_coverage=section.character_coverage,
             maximum_sentences=section.maximum_sentences,
         )
-        # First the recipe: a tokenizer without one would serve whatever recipe comes next.
-        self.recipe.save(self.run.recipe_path)
-        tokenizer.save(self.run.tokenizer_path)
-        return tokenizer
 
     def _batches(
         self,

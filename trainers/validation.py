@@ -65,7 +65,11 @@ class Validation:
         def update(inputs, labels):
             logits = model(inputs, training=False)
             mean_loss, perplexity, accuracy = self._metrics
-            mean_loss.update_state(loss.call(labels, logits), loss.token_weights(labels))
+            # Flat, since Keras first takes the mean of each row of a matrix, padding included.
+            mean_loss.update_state(
+                tf.reshape(loss.call(labels, logits), [-1]),
+                tf.reshape(loss.token_weights(labels), [-1]),
+            )
             perplexity.update_state(labels, logits)
             accuracy.update_state(labels, logits)
 

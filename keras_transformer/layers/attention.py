@@ -43,7 +43,8 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
     scores = ops.cast(scores, "float32")
     if mask is not None:
         scores = scores + ops.where(mask, 0.0, HIDDEN)
-    weights = ops.softmax(scores, axis=-1)
+    # Not ops.softmax, which warns where there is a single key.
+    weights = keras.activations.softmax(scores, axis=-1)
     if mask is not None:
         # Where all keys are hidden the softmax is uniform over them, and must be zero instead.
         has_key = ops.cast(ops.any(mask, axis=-1, keepdims=True), weights.dtype)

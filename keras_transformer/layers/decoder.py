@@ -118,47 +118,41 @@ class DecoderLayer(keras.layers.Layer):
         x, _ = self.feed_forward_residual(x, sublayer=feed_forward, training=training)
         return x, self_weights, cross_weights
 
-    def step(self, inputs, cache: KeysValues, memory: KeysValues, memory_mask):
+    def step(self, inputs, cache: KeysValues, cache_mask, memory: KeysValues, memory_mask):
         """One position of K hypotheses for each sentence, from cached keys and values.
 
         Args:
             inputs: float tensor [N, K, d_model], the newest position of each hypothesis.
-            cache: keys [N, K, h, t, d_k] and values [N, K, h, t, d_v] of the t positions before.
+            cache: keys [N, h, t * K, d_k] and values [N, h, t * K, d_v] of the t positions before.
+            cache_mask: boolean tensor [N, 1, K, (t + 1) * K], which of the cached positions and
+                the newest ones are a hypothesis' own.
             memory: keys [N, h, S, d_k] and values [N, h, S, d_v] of the encoder's output.
             memory_mask: boolean tensor [N, 1, 1, S].
 
         Returns:
             A tuple: tensor [N, K, d_model], and the cache with this position added.
         """
-        sentences, beam = ops.shape(inputs)[0], ops.shape(inputs)[1]
-        d_model = self.arguments.d_model
-        new_cache = None
+        grown = cache
 
+        # In both attentions the hypotheses of a sentence are query rows over what they share.
         def self_attend(x):
-            nonlocal new_cache
-            # Hypotheses attend to their own past: each is a row. [N, K, d] -> [N * K, 1, d]
-            x = ops.reshape(x, (-1, 1, d_model))
-            grown = []
-            for past, newest in zip(cache, self.self_attention.project_memory(x), strict=True):
-                # [N * K, h, 1, d] -> [N, K, h, 1, d], appended to [N, K, h, t, d]
-                newest = ops.reshape(newest, (sentences, beam, *newest.shape[1:]))
-                grown.append(ops.concatenate([past, newest], axis=3))
-            new_cache = KeysValues(*grown)
-            # [N, K, h, t + 1, d] -> [N * K, h, t + 1, d]
-            keys, values = (
-                ops.reshape(x, (-1, x.shape[2], ops.shape(x)[3], x.shape[4])) for x in new_cache
+            nonlocal grown
+            newest = self.self_attention.project_memory(x)
+            grown = KeysValues(
+                *(
+                    ops.concatenate([past, new], axis=2)  # [N, h, (t + 1) * K, d]
+                    for past, new in zip(cache, newest, strict=True)
+                )
             )
-            result, _ = self.self_attention.attend(x, keys, values)
-            return ops.reshape(result, (sentences, beam, d_model))
+            return self.self_attention.attend(x, *grown, mask=cache_mask)[0]
 
         def cross_attend(x):
-            # All hypotheses of a sentence attend to the same memory: they are its query rows.
             return self.cross_attention.attend(x, *memory, mask=memory_mask)[0]
 
         x, _ = self.self_attention_residual(inputs, sublayer=self_attend)
         x, _ = self.cross_attention_residual(x, sublayer=cross_attend)
         x, _ = self.feed_forward_residual(x, sublayer=self.feed_forward)
-        return x, new_cache
+        return x, grown
 
     def compute_output_spec(
         self,
@@ -235,23 +229,46 @@ class Decoder(Stack):
         """Each layer's keys and values of the encoder's output: computed once a sentence."""
         return [KeysValues(*layer.cross_attention.project_memory(memory)) for layer in self.stack]
 
-    def empty_cache(self, sentences, beam_size: int) -> list[KeysValues]:
+    def empty_cache(self, sentences) -> list[KeysValues]:
         """Each layer's cache before the first step: keys and values of no position."""
         arguments = self.arguments
 
         def empty(width):
-            shape = (sentences, beam_size, arguments.num_heads, 0, width)
+            shape = (sentences, arguments.num_heads, 0, width)
             return ops.zeros(shape, dtype=self.compute_dtype)
 
         return [KeysValues(empty(arguments.d_k), empty(arguments.d_v)) for _ in self.stack]
 
-    def step(self, inputs, caches, memories, memory_mask):
-        """One position through all layers; see `DecoderLayer.step`."""
+    def step(self, inputs, caches, ancestors, memories, memory_mask):
+        """One position of K hypotheses for each sentence, through all layers.
+
+        The cache of a sentence holds the keys and values of every hypothesis that was ever open,
+        K at each position. Which of them are a hypothesis' own, `ancestors` says: a search that
+        drops and branches hypotheses reorders these small numbers, and never the keys and values.
+
+        Args:
+            inputs: float tensor [N, K, d_model], the newest position of each hypothesis.
+            caches: each layer's `KeysValues`, [N, h, t * K, d].
+            ancestors: int tensor [N, K, t]: for each hypothesis and position, which of the K
+                entries is its own.
+            memories: each layer's `KeysValues` of the encoder's output.
+            memory_mask: boolean tensor [N, 1, 1, S].
+
+        Returns:
+            A tuple: tensor [N, K, d_model], the caches and the ancestors with this position
+            added.
+        """
+        sentences, beam_size = ops.shape(inputs)[0], inputs.shape[1]
+        newest = ops.broadcast_to(ops.arange(beam_size)[None, :, None], (sentences, beam_size, 1))
+        ancestors = ops.concatenate([ancestors, newest], axis=2)  # [N, K, t + 1]
+        # [N, K, t + 1, K] -> [N, 1, K, (t + 1) * K]
+        is_own = ops.equal(ancestors[..., None], ops.arange(beam_size))
+        cache_mask = ops.reshape(is_own, (sentences, 1, beam_size, -1))
         x, new_caches = inputs, []
         for layer, cache, memory in zip(self.stack, caches, memories, strict=True):
-            x, cache = layer.step(x, cache, memory, memory_mask)
+            x, cache = layer.step(x, cache, cache_mask, memory, memory_mask)
             new_caches.append(cache)
-        return self.finish(x), new_caches
+        return self.finish(x), new_caches, ancestors
 
     def compute_output_shape(self, inputs_shape, memory_shape):
         return tuple(inputs_shape)

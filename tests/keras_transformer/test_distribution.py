@@ -10,7 +10,8 @@ import pytest
 from numpy_reference import mean_loss
 
 HERE = Path(__file__).parent
-CASES = {"ragged": 1, "odd": 1, "empty replica": 1, "three steps": 3}
+# Number of batches of each case of `train_on_replicas.py`.
+CASES = {"odd": 1, "ragged": 1, "empty replica": 1, "three steps": 3}
 
 pytestmark = pytest.mark.slow
 
@@ -41,8 +42,8 @@ def test_two_replicas_train_to_the_weights_of_one(trained, case):
 def test_the_loss_shown_is_the_mean_over_all_tokens_of_all_replicas(trained, case, replicas):
     total = plain_total = tokens = 0
     for i in range(CASES[case]):
-        logits = trained[f"{case}/1/logits_{i}"]
-        labels = trained[f"{case}/1/labels_{i}"]
+        logits = trained[f"{case}/logits_{i}"]
+        labels = trained[f"{case}/labels_{i}"]
         number = np.count_nonzero(labels)
         total += number * mean_loss(logits, labels, 0.1)
         plain_total += number * mean_loss(logits, labels, 0.0)
@@ -60,10 +61,3 @@ def test_the_loss_shown_is_the_mean_over_all_tokens_of_all_replicas(trained, cas
 def test_two_replicas_show_the_figures_of_one(trained, case, name):
     one, two = (trained[f"{case}/{replicas}/{name}"] for replicas in (1, 2))
     np.testing.assert_allclose(two, one, rtol=1e-5)
-
-
-def test_the_norm_of_the_gradient_is_clipped_as_on_one_replica(trained):
-    one, two = (trained[f"ragged clipped/{replicas}/weights"] for replicas in (1, 2))
-    moved = np.linalg.norm(one - trained["start"])
-    np.testing.assert_allclose(moved, 0.5 * 0.1, rtol=1e-3)
-    np.testing.assert_allclose(two, one, atol=1e-5)

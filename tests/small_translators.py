@@ -1,0 +1,128 @@
+"""A run directory of a model that translates numbers, trained within seconds, and what reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+from small_models import randomize
+
+from keras_transformer import (
+    SmoothedCrossEntropy,
+    Transformer,
+    TransformerConfig,
+    build_transformer,
+)
+from keras_transformer.tokenizer import BOS_ID, EOS_ID, TranslationTokenizer
+from trainers.checkpoints import Checkpoints
+from trainers.recipe import Recipe, load_recipe
+from trainers.run import RunDirectory
+
+NUMBERS = {
+    "one": "eins",
+    "two": "zwei",
+    "three": "drei",
+    "four": "vier",
+    "five": "fünf",
+    "six": "sechs",
+    "seven": "sieben",
+    "eight": "acht",
+}
+SENTENCES = [
+    "one two three",
+    "eight",
+    "",
+    "seven six five four three two one",
+    "four four",
+    "   ",
+    "two eight six one",
+    "three three five eight one two",
+    "\u00a0",
+    "six",
+    "five seven",
+    "one one one one one",
+    "Tom said: \"Let's go!\"",
+    "seven two",
+    "eight six four two",
+    "two",
+    "🙂 </s> ß",
+    "three seven one five",
+    "six five",
+    "four one three two eight seven six five",
+]
+
+RECIPE = """
+data:
+  source_language: en
+  target_language: de
+  train: {{source: {folder}/train.en, target: {folder}/train.de}}
+  validation: {{source: {folder}/valid.en, target: {folder}/valid.de}}
+  test: {{source: {folder}/valid.en, target: {folder}/valid.de}}
+tokenizer: {{vocabulary_size: {vocabulary_size}}}
+model: {{preset: tiny, num_encoder_layers: 1, num_decoder_layers: 1, d_model: 32, d_ff: 64, dropout: 0}}
+training: {{steps: 3, batch_tokens: 400, warmup_steps: 5, log_every_steps: 1, validate_every_steps: 2,
+  checkpoint_every_steps: 1, average_checkpoints: 2, validation_bleu_sentences: 4}}
+decoding: {{beam_size: 3, maximum_extra_length: 6, maximum_source_length: 40, batch_sentences: 8}}
+"""
+VOCABULARY_SIZE = 330
+
+
+def numbers(count: int, seed: int) -> tuple[list[str], list[str]]:
+    """Sentences of 1 to 8 numbers, in English and in German."""
+    random = np.random.default_rng(seed)
+    rows = [random.choice(list(NUMBERS), random.integers(1, 9)) for _ in range(count)]
+    return (
+        [" ".join(row) for row in rows],
+        [" ".join(NUMBERS[word] for word in row) for row in rows],
+    )
+
+
+def number_tokenizer(**options) -> TranslationTokenizer:
+    """In which each number is one token, as its English and German letters are others."""
+    options = {"vocabulary_size": VOCABULARY_SIZE, **options}
+    return TranslationTokenizer.train(*numbers(300, seed=1), **options)
+
+
+def trained_model(tokenizer: TranslationTokenizer) -> Transformer:
+    """A model that has seen numbers for a second or two, and translates most of them."""
+    keras.utils.set_random_seed(2)
+    model = build_transformer(load_numbers_recipe(Path()).transformer_config(VOCABULARY_SIZE))
+    sources, targets = numbers(1000, seed=2)
+    source = padded([[*tokenizer.source.encode(text), EOS_ID] for text in sources])
+    labels = padded([[*tokenizer.target.encode(text), EOS_ID] for text in targets])
+    target = np.concatenate([np.full((len(labels), 1), BOS_ID), labels[:, :-1]], axis=1)
+    model.compile(keras.optimizers.Adam(0.01), loss=SmoothedCrossEntropy(0.1), jit_compile=False)
+    model.fit({"source": source, "target": target}, labels, batch_size=100, epochs=20, verbose=0)
+    return model
+
+
+def random_model(tokenizer: TranslationTokenizer, dtype=None, **changes) -> Transformer:
+    """A model of large random weights, whose translations are all unlike."""
+    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 2, "d_model": 16, "d_ff": 32}
+    source_vocabulary_size = None if tokenizer.shared else tokenizer.source.vocabulary_size
+    config = TransformerConfig(
+        tokenizer.target.vocabulary_size,
+        source_vocabulary_size,
+        **{**sizes, "num_heads": 2, "dropout": 0.0, **changes},
+    )
+    keras.utils.set_random_seed(4)
+    model = build_transformer(config, dtype=dtype)
+    randomize(model)
+    for variable in model.trainable_variables:
+        if len(variable.shape) > 1:
+            variable.assign(2.0 * variable)
+    return model
+
+
+def padded(rows: list[list[int]]) -> np.ndarray:
+    return tf.ragged.constant(rows, dtype=tf.int32).to_tensor(0).numpy()
+
+
+def load_numbers_recipe(folder: Path) -> Recipe:
+    import yaml
+
+    return Recipe.from_dict(
+        yaml.safe_load(RECIPE.format(folder=folder, vocabulary_size=VOCABULARY_SIZE))
+    )
