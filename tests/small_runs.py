@@ -124,9 +124,15 @@ def last_checkpoint(run: RunDirectory) -> tuple[Transformer, dict]:
 
 
 def everything_in(model: Transformer) -> dict[str, np.ndarray]:
-    """Weights, random seeds, and the optimizer's slots and step, by path."""
-    optimizer = {f"optimizer/{v.path}": v.numpy() for v in model.optimizer.variables}
-    return {v.path: v.numpy() for v in model.variables} | optimizer
+    """Weights, random seeds, and the optimizer's slots and step, under names that never vary."""
+    arrays = {}
+    for number, variable in enumerate(model.variables):
+        is_seed = variable.name == "seed_generator_state"
+        arrays[f"seed {number}" if is_seed else variable.path] = variable.numpy()
+    for variable in model.optimizer.variables:
+        # The optimizer's own name is numbered within the process: adam, adam_1 ...
+        arrays["optimizer/" + variable.path.split("/", 1)[1]] = variable.numpy()
+    return arrays
 
 
 def largest_difference(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> float:

@@ -18,9 +18,9 @@ from keras_transformer.errors import InputError
 class Checkpoints:
     """The checkpoints of a run, each a folder `step-00000200` with a model and a state.
 
-    `model.keras` holds the weights, the optimizer with its slots and its step, the schedule and
-    the state of the random seeds; `state.json` what else a run needs to go on. A folder is written
-    under another name and renamed: it is there whole or not at all.
+    `model.keras` holds the weights, the optimizer with its slots and its step, and the schedule;
+    `state.json` the random seeds, which Keras does not save, and what else a run needs to go on.
+    A folder is written under another name and renamed: it is there whole or not at all.
 
     Args:
         directory: path of the folder of checkpoints.
@@ -60,6 +60,7 @@ class Checkpoints:
                 shutil.rmtree(left_over, ignore_errors=True)
             partial.mkdir(parents=True)
             model.save(partial / "model.keras")
+            state = {**state, "seeds": [seed.numpy().tolist() for seed in _seeds(model)]}
             (partial / "state.json").write_text(json.dumps(state, indent=2) + "\n")
             for file in partial.iterdir():
                 _flush(file)
@@ -82,7 +83,10 @@ class Checkpoints:
             return None
         folder = self.path(steps[-1])
         state = json.loads((folder / "state.json").read_text())
-        return keras.models.load_model(folder / "model.keras"), state
+        model = keras.models.load_model(folder / "model.keras")
+        for seed, value in zip(_seeds(model), state.pop("seeds"), strict=True):
+            seed.assign(value)
+        return model, state
 
     def average(self, last: int) -> Transformer:
         """The mean of the weights of the last checkpoints, from section 6.1 of the paper.
@@ -140,6 +144,11 @@ def save_model(model: keras.Model, path: str | Path) -> None:
         partial.replace(path)
     except OSError as error:
         raise InputError(f"A model must be writable to {path}. Received: {error}") from error
+
+
+def _seeds(model: keras.Model) -> list[keras.Variable]:
+    """What the dropouts of a model draw from next, [2] each."""
+    return [v for v in model.non_trainable_variables if v.name == "seed_generator_state"]
 
 
 def _flush(path: Path) -> None:

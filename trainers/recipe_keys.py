@@ -130,6 +130,9 @@ ModelSection = dataclasses.make_dataclass(
 )
 
 
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16", "auto")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSection(Section):
     """The section `training`, with the paper's values (section 5) as defaults.
@@ -145,7 +148,8 @@ class TrainingSection(Section):
         adam_beta_1: float. Decay of Adam's mean of gradients.
         adam_beta_2: float. Decay of Adam's mean of squared gradients.
         adam_epsilon: float. Added to Adam's denominator.
-        precision: `"float32"`, `"mixed_bfloat16"` or `"mixed_float16"`.
+        precision: `"float32"`, `"mixed_bfloat16"`, `"mixed_float16"`, or `"auto"`, which is
+            mixed_bfloat16 where the machine has instructions for it and float32 elsewhere.
         jit_compile: bool. Whether XLA compiles the training step.
         devices: tuple of str or None. Devices such as `GPU:0`. `None` means all visible GPUs,
             or the CPU where there is none.
@@ -168,7 +172,7 @@ class TrainingSection(Section):
     adam_beta_1: float = key(0.9, at_least=0, below=1)
     adam_beta_2: float = key(0.98, at_least=0, below=1)
     adam_epsilon: float = key(1e-9, above=0)
-    precision: str = key("float32", choices=("float32", "mixed_bfloat16", "mixed_float16"))
+    precision: str = key("float32", choices=PRECISIONS)
     jit_compile: bool = False
     devices: tuple[str, ...] | None = None
     checkpoint_every_steps: int | None = key(1000, at_least=1)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import keras
@@ -15,6 +17,7 @@ from keras_transformer.translator import Translator
 from trainers import callbacks
 from trainers.batching import TokenBatches, TokenSequences
 from trainers.corpus import ParallelCorpus, filter_pairs
+from trainers.precision import resolve_precision
 from trainers.recipe import Recipe
 from trainers.run import RunDirectory
 from trainers.run_log import RunLog
@@ -52,6 +55,9 @@ class Trainer:
     """
 
     def __init__(self, recipe: Recipe, run_directory: str | Path) -> None:
+        precision = resolve_precision(recipe.training.precision)
+        # The run's recipe says what this machine chose, so that it resumes with the same.
+        recipe = replace(recipe, training=replace(recipe.training, precision=precision))
         self.recipe = recipe
         self.run = RunDirectory(run_directory)
         try:
@@ -242,13 +248,15 @@ class Trainer:
                 epochs = -(-training.steps // every) if training.steps else sys.maxsize
             elif training.steps:
                 left = min(left, training.steps - step)
-            model.fit(
-                batches.dataset(counter.batches),
-                initial_epoch=epoch,
-                epochs=epochs,
-                steps_per_epoch=left,
-                callbacks=run_callbacks,
-            )
+            # Keras' progress bar goes to stdout, which is for results.
+            with contextlib.redirect_stdout(sys.stderr):
+                model.fit(
+                    batches.dataset(counter.batches),
+                    initial_epoch=epoch,
+                    epochs=epochs,
+                    steps_per_epoch=left,
+                    callbacks=run_callbacks,
+                )
             step = callbacks.current_step(model)
         saver.save_last()
 

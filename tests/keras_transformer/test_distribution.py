@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from numpy_reference import mean_loss
 
+import keras_transformer
+
 HERE = Path(__file__).parent
 # Number of batches of each case of `train_on_replicas.py`.
 CASES = {"odd": 1, "ragged": 1, "empty replica": 1, "three steps": 3}
@@ -19,7 +21,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     output = tmp_path_factory.mktemp("replicas") / "results.npz"
-    path = os.pathsep.join([str(HERE.parents[1]), str(HERE.parent)])
+    root = Path(keras_transformer.__file__).parents[1]
+    path = os.pathsep.join([str(root), str(HERE.parent)])
     done = subprocess.run(
         [sys.executable, str(HERE / "train_on_replicas.py"), str(output)],
         env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"},

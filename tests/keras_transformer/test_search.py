@@ -186,7 +186,7 @@ def test_small_beam_is_the_plain_rule(seed, vocabulary_size, beam_size, alpha, l
 
 
 def test_wide_beam_finds_what_a_small_one_loses():
-    language = Language(6, seed=3)
+    language = Language(6, seed=1)
     best = exhaustive(language, 0, 5, 1.0)[0]
     wide, narrow = (language.search([0], [5], size, 1.0).scores.numpy() for size in (200, 1))
     assert wide[0, 0] == pytest.approx(best, abs=1e-5)
@@ -210,7 +210,7 @@ def test_beam_size_1_is_greedy(alpha):
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_batch_mates_do_not_matter(beam_size):
-    language = Language(300, seed=2, scale=1.5, end_bias=4.0)
+    language = Language(9, seed=2, scale=1.5, end_bias=-2.0)
     function = language.function(beam_size, 0.6)
     sentences, limits = np.arange(33), np.arange(33) * 7 % 20
     together = function(sentences, limits)
