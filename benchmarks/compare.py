@@ -1,7 +1,7 @@
 """Times this project and Hugging Face's Marian in turn, and prints the ratios.
 
-    python benchmarks/compare.py --peer-python peers/bin/python train --dtype float32
-    python benchmarks/compare.py --peer-python peers/bin/python decode
+    python benchmarks/compare.py --peer-python .venv-peers/bin/python train --dtype float32
+    python benchmarks/compare.py --peer-python .venv-peers/bin/python decode
 
 Both run the same shapes in processes of their own, one after the other and again, so that a
 machine whose speed drifts slows both. The last line is one JSON object.

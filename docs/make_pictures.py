@@ -1,6 +1,6 @@
 """Draws a trained run: its curves, and what the decoder looks at while it translates a sentence.
 
-    python docs/make_pictures.py runs/demo --output docs/images/demo.png
+python docs/make_pictures.py runs/demo --output docs/images/demo.png
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -21,9 +20,9 @@ from keras_transformer.errors import InputError
 from keras_transformer.tokenizer import BOS_ID, EOS_ID
 from keras_transformer.translator import Translator
 from trainers.run import RunDirectory
-from trainers.run_log import RunLog
 
-SENTENCE = "Where is the nearest station?"
+# Its German translation has the words in another order.
+SENTENCE = "Do you know what he told me yesterday?"
 LOSS, BLEU = "#1f5fa8", "#c2571a"
 
 
@@ -47,7 +46,9 @@ def draw(run: RunDirectory, sentence: str, head: int | None = None) -> Figure:
 
 def draw_curves(axes: Axes, run: RunDirectory) -> None:
     """Training loss and validation BLEU by step, from the run's `metrics.jsonl`."""
-    lines = RunLog(run.path).lines()
+    recipe, metrics = run.load_recipe(), run.path / "metrics.jsonl"
+    text = metrics.read_text() if metrics.exists() else ""
+    lines = [json.loads(line) for line in text.split("\n") if line]
     losses = [(line["step"], line["loss"]) for line in lines if "loss" in line]
     bleus = [(line["step"], line["val_bleu"]) for line in lines if "val_bleu" in line]
     if not losses:
@@ -63,9 +64,10 @@ def draw_curves(axes: Axes, run: RunDirectory) -> None:
     axes.spines["top"].set_visible(False)
     if bleus:
         title += f", validation BLEU {bleus[-1][1]:.1f}"
+        sentences = recipe.training.validation_bleu_sentences
         right = axes.twinx()
         right.plot(*zip(*bleus, strict=True), color=BLEU, marker="o", markersize=5, linewidth=1.6)
-        right.set_ylabel(f"BLEU of {_sample_size(run)} validation sentences", color=BLEU)
+        right.set_ylabel(f"BLEU of {sentences} validation sentences", color=BLEU)
         right.set_ylim(bottom=0, top=max(1.0, 1.15 * max(bleu for _, bleu in bleus)))
         right.tick_params(axis="y", colors=BLEU)
         right.spines["top"].set_visible(False)
@@ -92,9 +94,7 @@ def draw_attention(
     axes.set_xticks(range(len(source)), _labels(tokenizer.source.pieces(source)), rotation=55)
     for label in axes.get_xticklabels():
         label.set(ha="right", rotation_mode="anchor")
-    axes.set_yticks(
-        range(len(target) + 1), _labels(tokenizer.target.pieces([*target, EOS_ID]))
-    )
+    axes.set_yticks(range(len(target) + 1), _labels(tokenizer.target.pieces([*target, EOS_ID])))
     axes.set_xticks(np.arange(len(source) + 1) - 0.5, minor=True)
     axes.set_yticks(np.arange(len(target) + 2) - 0.5, minor=True)
     axes.grid(which="minor", color="white", linewidth=1)
@@ -102,9 +102,7 @@ def draw_attention(
     axes.spines[:].set_visible(False)
     axes.set_xlabel("source pieces")
     axes.set_ylabel("pieces of the translation")
-    axes.set_title(
-        f"Encoder-decoder attention, layer {len(cross)}, {kind}", fontsize=11
-    )
+    axes.set_title(f"Encoder-decoder attention, layer {len(cross)}, {kind}", fontsize=11)
     axes.figure.colorbar(image, ax=axes, label="attention weight", pad=0.02)
 
 
@@ -120,10 +118,6 @@ def _minutes(run: RunDirectory) -> str:
         return ""
     state = json.loads((checkpoints.path(checkpoints.steps()[-1]) / "state.json").read_text())
     return f" in {state['seconds'] / 60:.0f} minutes"
-
-
-def _sample_size(run: RunDirectory) -> int:
-    return run.load_recipe().training.validation_bleu_sentences
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -146,5 +140,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    matplotlib.use("Agg")
     sys.exit(main())

@@ -22,6 +22,7 @@ _BENCHMARKS: dict[str, dict[str, Any]] = {
         "steps": 20,
         "warm_up": 5,
         "dtype": "float32",
+        "threads": 0,
     },
     "decode": {
         "layers": 6,
@@ -34,7 +35,9 @@ _BENCHMARKS: dict[str, dict[str, Any]] = {
         "beam_size": 4,
         "new_tokens": 40,
         "repeats": 3,
+        "warm_up": 1,
         "dtype": "float32",
+        "threads": 0,
     },
 }
 

@@ -63,8 +63,9 @@ class TokenAccuracy(keras.metrics.Mean):
 class Perplexity(keras_nlp.metrics.Perplexity):
     """exp of the mean negative log-likelihood of real target tokens, unsmoothed (section 5.4).
 
-    KerasNLP's metric for logits and padding id 0. Label smoothing makes the training loss grow; this figure stays comparable between runs. It is
-    per subword: models with different vocabularies cannot be compared by it.
+    KerasNLP's metric for logits and padding id 0. Label smoothing makes the training loss grow;
+    this figure stays comparable between runs. It is per subword: models with different
+    vocabularies cannot be compared by it.
 
     Args:
         name: str. Name of the metric.

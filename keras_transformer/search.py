@@ -1,4 +1,4 @@
-"""Beam search and greedy search over any step function (sections 6.1 of the paper).
+"""Beam search and greedy search over any step function (section 6.1 of the paper).
 
 The search knows no Transformer: it calls `step(tokens, index, state)` for the logits of the next
 token and carries the state it is given. It runs eagerly and inside an exported `tf.function`.
@@ -112,7 +112,7 @@ def beam_search(
     Each step looks at the best `2 * beam_size` continuations of a sentence. Those that end go to
     a finished set of `beam_size`, best by score; the best `beam_size` others stay open. At the
     sentence's limit only the end token may be taken, so every hypothesis ends with it and carries
-    its true log-probability. A sentence stops once no open hypothesis can still enter its
+    its true log-probability (one as long as the limit may have been cut). A sentence stops once no open hypothesis can still enter its
     finished set; it then leaves the batch, and its result never depends on its batch mates.
     `beam_size` 1 is greedy search: the likeliest token each time, until that is the end token.
 
@@ -156,7 +156,9 @@ def beam_search(
     """
     _check_arguments(beam_size, alpha, bos_id, eos_id, pad_id)
     search = _Search(step, beam_size, float(alpha), bos_id, eos_id, pad_id)
+    state = tf.nest.map_structure(tf.convert_to_tensor, state)
     limits = tf.maximum(tf.cast(maximum_lengths, tf.int32), 1)
+    _check_shapes(limits, state, beam_size)
     return search.run(limits, state, state_shapes)
 
 
@@ -183,7 +185,6 @@ class _Search:
 
     def run(self, limits: tf.Tensor, state: SearchState, shapes: SearchState | None):
         beam_size = self.beam_size
-        state = tf.nest.map_structure(tf.convert_to_tensor, state)
         shapes = _default_shapes(state) if shapes is None else shapes
         size = tf.shape(limits)[0]  # N
         every = tf.zeros([size, beam_size], tf.int32)
@@ -371,6 +372,17 @@ def _check_arguments(beam_size: int, alpha: float, bos_id: int, eos_id: int, pad
             "bos_id, eos_id, pad_id must be at least 0, and eos_id unlike the others. "
             f"Received: {bos_id}, {eos_id}, {pad_id}"
         )
+
+
+def _check_shapes(limits: tf.Tensor, state: SearchState, beam_size: int):
+    if limits.shape.rank != 1:
+        raise InputError(f"maximum_lengths must have the shape (N,). Received: {limits.shape}")
+    for tensor in tf.nest.flatten(state.hypotheses):
+        if not tensor.shape[:2].is_compatible_with([None, beam_size]):
+            raise InputError(
+                f"state.hypotheses: every tensor must have the shape (N, {beam_size}, ...). "
+                f"Received: {tensor.shape}"
+            )
 
 
 def _default_shapes(state: SearchState) -> SearchState:

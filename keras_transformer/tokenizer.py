@@ -1,94 +1,47 @@
 """Text <-> ids with SentencePiece, in Python and in the graph, the same ids and bytes both ways.
 
-Python uses the `sentencepiece` package, the graph the much older SentencePiece inside
-TensorFlow Text. They agree because three things are settled before either of them sees a text:
-
-* Preparation. `_prepare` and `_prepare_in_graph` turn any bytes into the same valid UTF-8 on one
-  line: invalid UTF-8 becomes U+FFFD, byte order marks vanish, and control characters, line
-  separators and runs of spaces become one space. U+2581, which SentencePiece itself writes for a
-  space, is therefore a space in user text too.
-* Exact arithmetic. A unigram model compares sums of float32 scores, and the two versions round
-  them differently, so that near ties are cut differently. Training rounds each score to a
-  sixteenth: the sums are then exact in both, up to about 400,000 characters a text.
-* Byte fallback. A character that is not in the vocabulary becomes its UTF-8 bytes, so nothing is
-  unknown. Bytes that a model puts in an order that is no character decode to U+FFFD.
+The two agree because `text_preparation` gives both the same characters, and because the models
+that `tokenizer_training` makes have scores whose sums are exact and bytes for every character
+outside the vocabulary. Bytes that a translation model puts in an order that is no character
+decode to U+FFFD.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import itertools
 import json
 import os
-import random
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import tensorflow as tf
 
 from keras_transformer.errors import InputError
-
-PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
-
-KINDS = ("bpe", "unigram")
-NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
-
-# Code points as (first, last). C0 and C1 controls hold CR, LF, VT, FF, U+001C-1E and U+0085.
-_BREAKS = ((0x00, 0x1F), (0x7F, 0x9F), (0x2028, 0x2029), (0x2581, 0x2581))
-_SPACE = ((0x20, 0x20),)
-# What is left of Unicode's White_Space once the breaks are spaces. Inside a sentence the
-# normalisation decides (French needs its no-break spaces); around it they are nothing.
-_WHITE = (
-    *_SPACE,
-    *((0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A)),
-    *((0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000)),
+from keras_transformer.text_preparation import prepare, prepare_in_graph
+from keras_transformer.tokenizer_training import (
+    BOS_ID,
+    EOS_ID,
+    KINDS,
+    NORMALIZATIONS,
+    PAD_ID,
+    UNK_ID,
+    parse_model_proto,
+    train_model_proto,
 )
-_BYTE_ORDER_MARK = "\ufeff"
-_REPLACEMENT = "\ufffd"
-# SentencePiece's trainer drops every sentence that holds this character; see `_training_texts`.
-_RESERVED_IN_TRAINING = "\u2585"
 
-_SCORES_PER_UNIT = 16
-# SentencePiece's trainer skips sentences over `max_sentence_length` bytes without a word, and a
-# unigram model needs minutes for, or fails on, a few 100,000 characters in one sentence.
-_MAXIMUM_CHARACTERS = 1_000
-_SAMPLING_SEED = 20170612
+__all__ = [
+    "BOS_ID",
+    "EOS_ID",
+    "KINDS",
+    "NORMALIZATIONS",
+    "PAD_ID",
+    "UNK_ID",
+    "SubwordTokenizer",
+    "TranslationTokenizer",
+]
+
 _FORMAT = 1
-
-
-def _character_class(ranges, escape: str) -> str:
-    return "[" + "".join(f"{escape % first}-{escape % last}" for first, last in ranges) + "]"
-
-
-def _break_pattern(escape: str) -> str:
-    """Matches what becomes one space: any run of breaks and spaces but a lone space."""
-    run = _character_class((*_BREAKS, *_SPACE), escape)
-    return f"{run}{{2,}}|{_character_class(_BREAKS, escape)}"
-
-
-_PYTHON_ESCAPE, _RE2_ESCAPE = r"\U%08x", r"\x{%x}"
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_BREAK = re.compile(_break_pattern(_PYTHON_ESCAPE))
-_GRAPH_BREAK = _break_pattern(_RE2_ESCAPE)
-_MARGIN = "".join(chr(c) for first, last in _WHITE for c in range(first, last + 1))
-_GRAPH_MARGIN = "^{0}+|{0}+$".format(_character_class(_WHITE, _RE2_ESCAPE))
-
-
-def _prepare(text: str) -> str:
-    text = _SURROGATE.sub(_REPLACEMENT, text).replace(_BYTE_ORDER_MARK, "")
-    return _BREAK.sub(" ", text).strip(_MARGIN)
-
-
-def _prepare_in_graph(text: tf.Tensor) -> tf.Tensor:
-    """`_prepare` for a string tensor of any bytes."""
-    text = tf.strings.unicode_transcode(
-        text, "UTF-8", "UTF-8", errors="replace", replacement_char=ord(_REPLACEMENT)
-    )
-    text = tf.strings.regex_replace(text, _BYTE_ORDER_MARK, "")
-    text = tf.strings.regex_replace(text, _GRAPH_BREAK, " ")
-    return tf.strings.regex_replace(text, _GRAPH_MARGIN, "")
 
 
 class SubwordTokenizer:
@@ -182,43 +135,17 @@ class SubwordTokenizer:
             InputError: if there is no text, an option is wrong, or the corpus cannot fill or not
                 fit into `vocabulary_size`; the message tells which sizes are possible.
         """
-        _check_size("vocabulary_size", vocabulary_size)
-        _check_size("maximum_sentences", maximum_sentences)
-        _check_choice("kind", kind, KINDS)
-        _check_choice("normalization", normalization, NORMALIZATIONS)
-        if not 0.98 <= character_coverage <= 1:  # SentencePiece's own limits
-            raise InputError(
-                f"character_coverage must be in 0.98..1. Received: {character_coverage!r}"
-            )
-        import sentencepiece
-
-        texts = _sample(filter(None, map(_prepare, sentences)), maximum_sentences)
-        if not texts:
-            raise InputError(
-                "A tokenizer needs at least one sentence that is not white space to learn from. "
-                "Received: an empty corpus"
-            )
-        model = io.BytesIO()
-        try:
-            sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=_training_texts(texts),
-                model_writer=model,
-                vocab_size=vocabulary_size,
-                model_type=kind,
-                normalization_rule_name=normalization,
+        return cls(
+            train_model_proto(
+                sentences,
+                vocabulary_size=vocabulary_size,
+                kind=kind,
+                normalization=normalization,
                 character_coverage=character_coverage,
-                max_sentence_length=4 * _MAXIMUM_CHARACTERS,
+                maximum_sentences=maximum_sentences,
                 num_threads=num_threads,
-                byte_fallback=True,
-                pad_id=PAD_ID,
-                bos_id=BOS_ID,
-                eos_id=EOS_ID,
-                unk_id=UNK_ID,
-                minloglevel=2,  # errors only; they also come as exceptions
             )
-        except RuntimeError as error:
-            raise _training_error(str(error), vocabulary_size) from error
-        return cls(_with_exact_scores(model.getvalue()) if kind == "unigram" else model.getvalue())
+        )
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> SubwordTokenizer:
@@ -240,7 +167,7 @@ class SubwordTokenizer:
     @property
     def options(self) -> dict:
         """What the model itself says of its training: kind, normalization, coverage, size."""
-        model = _parse(self.model_proto)
+        model = parse_model_proto(self.model_proto)
         spec = model.trainer_spec
         return {
             "kind": spec.ModelType.Name(spec.model_type).lower(),
@@ -251,11 +178,11 @@ class SubwordTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of `text`, without begin and end."""
-        return self._processor.encode(_prepare(text))
+        return self._processor.encode(prepare(text))
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """Returns the ids of each text, as `encode`, on all cores."""
-        return self._processor.encode([_prepare(text) for text in texts])
+        return self._processor.encode([prepare(text) for text in texts])
 
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the text of `ids` up to the first `EOS_ID`, on one line.
@@ -268,7 +195,7 @@ class SubwordTokenizer:
                 break
             if UNK_ID < i < self.vocabulary_size:
                 kept.append(i)
-        return _prepare(self._processor.decode(kept))
+        return prepare(self._processor.decode(kept))
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Returns the vocabulary's entry for each id, control ids too; `▁` is a space."""
@@ -294,14 +221,14 @@ class SubwordTokenizer:
 
     def encode_graph(self, text: tf.Tensor) -> tf.RaggedTensor:
         """`encode` for a string tensor of any bytes: [N] to ragged int32 [N, None]."""
-        return self.resource.tokenize(_prepare_in_graph(text))
+        return self.resource.tokenize(prepare_in_graph(text))
 
     def decode_graph(self, ids: tf.Tensor) -> tf.Tensor:
         """`decode` for a matrix of ids: int32 [N, T] to string [N], valid UTF-8 on one line."""
         before_end = tf.math.cumprod(tf.cast(ids != EOS_ID, tf.int32), axis=1) == 1  # [N, T]
         has_text = (ids > UNK_ID) & (ids < self.vocabulary_size)  # [N, T]
         kept = tf.ragged.boolean_mask(ids, before_end & has_text)  # [N, None]
-        return _prepare_in_graph(self.resource.detokenize(kept))
+        return prepare_in_graph(self.resource.detokenize(kept))
 
 
 class TranslationTokenizer:
@@ -441,69 +368,6 @@ class TranslationTokenizer:
                 )
             models.append(SubwordTokenizer(model_proto))
         return cls(models[0], models[-1])
-
-
-def _check_size(key: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"{key} must be a positive whole number. Received: {value!r}")
-
-
-def _check_choice(key: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise InputError(f"{key} must be one of {', '.join(allowed)}. Received: {value!r}")
-
-
-def _sample(texts: Iterator[str], size: int) -> list[str]:
-    """Returns all texts, or `size` of them drawn uniformly and always the same (reservoir)."""
-    kept = list(itertools.islice(texts, size))
-    generator = random.Random(_SAMPLING_SEED)
-    for seen, text in enumerate(texts, start=size + 1):
-        place = generator.randrange(seen)
-        if place < size:
-            kept[place] = text
-    return kept
-
-
-def _training_texts(texts: Iterable[str]) -> Iterator[str]:
-    """Yields the texts in parts that SentencePiece's trainer takes, cut at spaces if possible."""
-    for text in texts:
-        text = text.replace(_RESERVED_IN_TRAINING, " ")
-        start = 0
-        while len(text) - start > _MAXIMUM_CHARACTERS:
-            limit = start + _MAXIMUM_CHARACTERS
-            cut = text.rfind(" ", start + 1, limit + 1)
-            cut = limit if cut < 0 else cut
-            yield text[start:cut]
-            start = cut
-        yield text[start:]
-
-
-def _training_error(message: str, vocabulary_size: int) -> InputError:
-    """Returns SentencePiece's complaint as an error that tells what is possible."""
-    if match := re.search(r"Please set it to a value <= (\d+)", message):
-        expected = f"vocabulary_size must be at most {match[1]}: the corpus has no more pieces"
-    elif match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
-        expected = (
-            f"vocabulary_size must be at least {match[1]}: 4 control ids, 256 bytes and the "
-            f"characters of the corpus (a lower character_coverage needs fewer)"
-        )
-    else:
-        expected = f"SentencePiece cannot learn a vocabulary from this corpus ({message})"
-    return InputError(f"{expected}. Received: vocabulary_size={vocabulary_size}")
-
-
-def _parse(model_proto: bytes):
-    from sentencepiece import sentencepiece_model_pb2
-
-    return sentencepiece_model_pb2.ModelProto.FromString(model_proto)
-
-
-def _with_exact_scores(model_proto: bytes) -> bytes:
-    """Rounds a unigram model's scores so that their float32 sums are exact (see the module)."""
-    model = _parse(model_proto)
-    for piece in model.pieces:
-        piece.score = round(piece.score * _SCORES_PER_UNIT) / _SCORES_PER_UNIT
-    return model.SerializeToString(deterministic=True)
 
 
 def _read(path: Path) -> bytes:

@@ -98,7 +98,7 @@ def trained_model(tokenizer: TranslationTokenizer) -> Transformer:
     return model
 
 
-def random_model(tokenizer: TranslationTokenizer, dtype=None, **changes) -> Transformer:
+def random_model(tokenizer: TranslationTokenizer, dtype=None, seed=4, **changes) -> Transformer:
     """A model of large random weights, whose translations are all unlike."""
     sizes = {"num_encoder_layers": 1, "num_decoder_layers": 2, "d_model": 16, "d_ff": 32}
     source_vocabulary_size = None if tokenizer.shared else tokenizer.source.vocabulary_size
@@ -107,12 +107,14 @@ def random_model(tokenizer: TranslationTokenizer, dtype=None, **changes) -> Tran
         source_vocabulary_size,
         **{**sizes, "num_heads": 2, "dropout": 0.0, **changes},
     )
-    keras.utils.set_random_seed(4)
     model = build_transformer(config, dtype=dtype)
-    randomize(model)
+    random = np.random.default_rng(seed)
     for variable in model.trainable_variables:
-        if len(variable.shape) > 1:
-            variable.assign(2.0 * variable)
+        shape = variable.shape
+        if len(shape) == 1:
+            variable.assign(variable.numpy() + random.normal(0, 0.3, shape))
+        else:
+            variable.assign(random.normal(0, 2 * shape[-1] ** -0.5, shape))
     return model
 
 

@@ -35,6 +35,7 @@ def measure_train(
     steps: int,
     warm_up: int,
     dtype: str,
+    threads: int = 0,
 ) -> dict[str, Any]:
     """Target tokens per second of training steps, as `fit` takes them.
 
@@ -49,10 +50,12 @@ def measure_train(
         steps: int. Steps that are timed.
         warm_up: int. Steps before them.
         dtype: `"float32"` or `"bfloat16"` (the policy mixed_bfloat16).
+        threads: int. Processor cores to use; 0 means all.
 
     Returns:
         A dict; the figures are of the median step.
     """
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
     config = _config(layers, d_model, d_ff, heads, vocabulary_size)
     model = Transformer(config, dtype="mixed_bfloat16" if dtype == "bfloat16" else dtype)
     model.compile(
@@ -91,7 +94,9 @@ def measure_decode(
     beam_size: int,
     new_tokens: int,
     repeats: int,
+    warm_up: int,
     dtype: str,
+    threads: int = 0,
 ) -> dict[str, Any]:
     """Target tokens per second of beam search that takes exactly `new_tokens` steps.
 
@@ -105,12 +110,15 @@ def measure_decode(
         source_length: int. Tokens of every source sentence.
         beam_size: int.
         new_tokens: int. Steps; the end token is suppressed before the last.
-        repeats: int. Searches that are timed, after one that is not.
+        repeats: int. Searches that are timed.
+        warm_up: int. Searches before them.
         dtype: `"float32"` or `"bfloat16"`.
+        threads: int. Processor cores to use; 0 means all.
 
     Returns:
         A dict; the figures are of the median search.
     """
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
     config = _config(layers, d_model, d_ff, heads, vocabulary_size)
     model = Transformer(config, dtype="mixed_bfloat16" if dtype == "bfloat16" else dtype)
     source = np.random.default_rng(1).integers(
@@ -138,10 +146,11 @@ def measure_decode(
     if not np.all(result.lengths[:, 0] == new_tokens):
         raise RuntimeError(f"Expected {new_tokens} steps. Received: {result.lengths[:, 0]}")
     seconds = []
-    for _ in range(repeats):
+    for _ in range(warm_up + repeats):
         start = time.perf_counter()
         search(tf.constant(source)).scores.numpy()
         seconds.append(time.perf_counter() - start)
+    seconds = seconds[warm_up:]
     median = statistics.median(seconds)
     return {
         "benchmark": "decode",

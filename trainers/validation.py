@@ -73,7 +73,9 @@ class Validation:
             perplexity.update_state(labels, logits)
             accuracy.update_state(labels, logits)
 
-        self._update = tf.function(update, input_signature=self._dataset.element_spec)
+        self._update = tf.function(
+            update, autograph=False, input_signature=self._dataset.element_spec
+        )
 
     def __call__(self) -> dict[str, float]:
         for metric in self._metrics:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 from keras_transformer.errors import InputError
@@ -44,7 +45,7 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
     if mask is not None:
         scores = scores + ops.where(mask, 0.0, HIDDEN)
     # Not ops.softmax, which warns where there is a single key.
-    weights = keras.activations.softmax(scores, axis=-1)
+    weights = tf.nn.softmax(scores, axis=-1)
     if mask is not None:
         # Where all keys are hidden the softmax is uniform over them, and must be zero instead.
         has_key = ops.cast(ops.any(mask, axis=-1, keepdims=True), weights.dtype)

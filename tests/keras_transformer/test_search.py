@@ -457,8 +457,6 @@ def test_state_shapes_name_what_changes():
 
 def test_saved_model(tmp_path):
     language = Language(4096, seed=6, end_bias=5.0)
-    module = tf.Module()
-    module.table = tf.Variable(language.table)
     vector = tf.TensorSpec([None], tf.int32)
 
     @tf.function(input_signature=[vector, vector])
@@ -466,7 +464,7 @@ def test_saved_model(tmp_path):
         return language.search(sentences, limits, 4, 0.6)._asdict()
 
     sentences, limits = tf.range(9), tf.range(9) * 3
-    tf.saved_model.save(module, str(tmp_path), signatures={"serving_default": serve})
+    tf.saved_model.save(tf.Module(), str(tmp_path), signatures={"serving_default": serve})
     loaded = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
     eager = language.search(sentences, limits, 4, 0.6)
     for rows in (slice(0, 9), slice(4, 5), slice(0, 0)):
@@ -519,12 +517,14 @@ def test_length_penalty_by_hand():
         ({"eos_id": 0}, "eos_id unlike"),
         ({"eos_id": 9}, r"logits must have .* at least 10. Received: \(1, 2, 9\)"),
         ({"beam_size": 3}, r"\(sentences, 3, vocabulary\)"),
+        ({"maximum_lengths": 5}, r"maximum_lengths must have .* Received: \(\)"),
+        ({"state": SearchState(tf.zeros([2, 1]), ())}, r"\(N, 2, ...\). Received: \(2, 1\)"),
     ],
 )
 def test_bad_input_is_refused(arguments, message):
     def step(tokens, index, state):
         return tf.zeros([1, 2, 9]), state
 
-    arguments = {"beam_size": 2, "alpha": 0.6, **arguments}
+    usual = {"state": SearchState((), ()), "beam_size": 2, "alpha": 0.6, "maximum_lengths": [5]}
     with pytest.raises(InputError, match=message):
-        beam_search(step, SearchState((), ()), maximum_lengths=tf.constant([5]), **arguments)
+        beam_search(step, **{**usual, **arguments})

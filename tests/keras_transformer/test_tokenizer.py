@@ -1,5 +1,6 @@
+"""The same ids and texts in Python, in the graph and in a SavedModel; files; two languages."""
+
 import doctest
-import hashlib
 import io
 import json
 import random
@@ -12,106 +13,31 @@ import sentencepiece
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_tokenizers import (
+    CORPUS,
+    ENGLISH,
+    GERMAN,
+    SIZE,
+    every_sort,
+    in_graph,
+    out_of_graph,
+    texts,
+    trained,
+)
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_transformer import tokenizer as module
 from keras_transformer.errors import InputError
+from keras_transformer.text_preparation import prepare
 from keras_transformer.tokenizer import (
     BOS_ID,
     EOS_ID,
     KINDS,
-    NORMALIZATIONS,
     PAD_ID,
     UNK_ID,
     SubwordTokenizer,
     TranslationTokenizer,
 )
-
-GERMAN = [
-    "Das Haus ist groß und die Tür ist grün.",
-    "Über den Fluss führt eine schöne, alte Brücke.",
-    "Ich lese gern Bücher; alle lesen sie schnell.",
-    "Wo ist der Ball? Alle wollen ihn holen!",
-]
-ENGLISH = [
-    "The house is big and the door is green.",
-    "A beautiful old bridge leads over the river.",
-    "I like reading books; they all read quickly.",
-    "Where is the ball? They all will call for it!",
-]
-OTHERS = ["Le café naïf coûte 12 €.", "我们明天去北京。", "Он читает книгу."]
-CORPUS = GERMAN + ENGLISH + OTHERS
-SIZE = 355  # 4 controls, 256 bytes, the characters of CORPUS and what is learned
-
-# What has broken tokenizers: separators, marks, other scripts, markers as text, spaces of all kinds
-AWKWARD = [
-    *"\n\r\t\v\f\x00\x07\x1b\x1c\x1d\x1e\x1f\x7f\x80\x85\x9f\u2028\u2029",
-    *" \u00a0\u1680\u2003\u200b\u200d\u200e\u202f\u205f\u3000\u2581\u2585\u2047\ufeff\ufffd\ufffe",
-    *("</s>", "<s>", "<pad>", "<unk>", "<0x41>", "<0x", " ⁇ ", "▁the", "ﬁ", "Ⅷ", "①", "ẞ", "İ"),
-    *(
-        "e\u0301",
-        "\u0301",
-        "ﷺ",
-        "が",
-        "か\u3099",
-        "각",
-        "👨\u200d👩\u200d👧",
-        "🐇",
-        "𠮷",
-        "\U0010ffff",
-    ),
-]
-words = st.sampled_from(sorted({word for line in CORPUS for word in line.split()}))
-texts = st.lists(
-    st.one_of(words, st.just(" "), st.sampled_from(AWKWARD), st.text(max_size=4)), max_size=12
-).map("".join)
-blobs = st.lists(
-    st.one_of(
-        texts.map(str.encode),
-        st.binary(max_size=6),
-        # Halves of characters, surrogates in UTF-8, overlong forms, beyond U+10FFFF, a mark
-        st.sampled_from(
-            [
-                b"\xe2\x96",
-                b"\xf0\x9f",
-                b"\xed\xa0\x80",
-                b"\xc0\x80",
-                b"\xf4\x90\x80\x80",
-                b"\xef\xbb",
-            ]
-        ),
-    ),
-    max_size=6,
-).map(b"".join)
-
-_trained = {}
-
-
-def trained(kind="bpe", normalization="nmt_nfkc"):
-    """One tokenizer of each sort for the whole file."""
-    key = kind, normalization
-    if key not in _trained:
-        _trained[key] = SubwordTokenizer.train(
-            CORPUS, vocabulary_size=SIZE, kind=kind, normalization=normalization
-        )
-    return _trained[key]
-
-
-every_sort = pytest.mark.parametrize(
-    ("kind", "normalization"), [(k, n) for k in KINDS for n in NORMALIZATIONS]
-)
-
-
-def in_graph(tokenizer, texts):
-    return tokenizer.encode_graph(tf.constant(texts, tf.string, shape=[len(texts)])).to_list()
-
-
-def out_of_graph(tokenizer, rows, width=None):
-    width = max(map(len, rows), default=0) if width is None else width
-    matrix = [list(row) + [PAD_ID] * (width - len(row)) for row in rows]
-    ids = tf.constant(matrix, tf.int32, shape=[len(rows), width])
-    return tokenizer.decode_graph(ids).numpy().tolist()
-
 
 # Python and the graph agree
 
@@ -126,15 +52,6 @@ def test_graph_gives_the_ids_of_python_and_their_texts(kind, normalization, batc
     assert tokenizer.encode_batch(batch) == ids
     decoded = [tokenizer.decode(row).encode() for row in ids]
     assert out_of_graph(tokenizer, ids) == decoded
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@settings(deadline=None, max_examples=200)
-@given(batch=st.lists(blobs, max_size=5))
-def test_any_bytes_give_the_ids_of_their_text_with_replacement_characters(kind, batch):
-    tokenizer = trained(kind, "nfkc")  # nmt_nfkc would turn U+FFFD into a space
-    ids = [tokenizer.encode(blob.decode("utf-8", "replace")) for blob in batch]
-    assert in_graph(tokenizer, batch) == ids
 
 
 @every_sort
@@ -167,12 +84,6 @@ def test_near_ties_are_cut_alike_by_both_versions(kind):
     assert in_graph(tokenizer, batch) == tokenizer.encode_batch(batch)
 
 
-def test_unigram_scores_sum_exactly():
-    model = module._parse(trained("unigram").model_proto)
-    assert all(piece.score * 16 == int(piece.score * 16) for piece in model.pieces)
-    assert len({piece.score for piece in model.pieces}) > 20
-
-
 def test_a_text_of_twenty_thousand_words_agrees():
     generator = random.Random(2)
     vocabulary = " ".join(CORPUS).split()
@@ -194,7 +105,7 @@ def test_identity_returns_the_prepared_text_exactly(text):
     tokenizer = trained("bpe", "identity")
     ids = tokenizer.encode(text)
     assert all(UNK_ID < i < tokenizer.vocabulary_size for i in ids)
-    assert tokenizer.decode(ids) == module._prepare(text)
+    assert tokenizer.decode(ids) == prepare(text)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -218,57 +129,6 @@ def test_ordinary_text_comes_back_without_control_ids(kind, text):
     assert tokenizer.decode(ids) == text
     assert in_graph(tokenizer, [text]) == [ids]
     assert out_of_graph(tokenizer, [ids]) == [text.encode()]
-
-
-def test_markers_in_the_training_text_stay_text():
-    marked = ["say </s> or <pad> and <0x41> <unk> <s>"] * 50
-    tokenizer = SubwordTokenizer.train(marked, vocabulary_size=280)
-    ids = tokenizer.encode(marked[0])
-    assert min(ids) > UNK_ID
-    assert 0x41 + UNK_ID + 1 not in ids
-    assert tokenizer.decode(ids) == marked[0]
-
-
-@pytest.mark.parametrize(
-    ("text", "prepared"),
-    [
-        ("a\rb\nc\td", "a b c d"),
-        ("a\r\nb", "a b"),
-        *((f"a{c}b", "a b") for c in "\x00\v\f\x1c\x1d\x1e\x7f\x85\x9b\u2028\u2029\u2581"),
-        ("  a \n\n b  ", "a b"),
-        ("\ufeffa\ufeffb", "ab"),
-        ("a\ud800b", "a\ufffdb"),
-        ("a\u00a0b", "a\u00a0b"),
-        ("\u00a0a\u3000", "a"),
-    ],
-)
-def test_preparation(text, prepared):
-    tokenizer = trained("bpe", "identity")
-    assert tokenizer.decode(tokenizer.encode(text)) == prepared
-
-
-def test_invalid_bytes_become_replacement_characters():
-    tokenizer = trained("bpe", "identity")
-    ids = in_graph(tokenizer, [b"a\xff\xe2\x96b", b"\xef\xbb\xbfhi"])
-    assert [tokenizer.decode(row) for row in ids] == ["a\ufffd\ufffdb", "hi"]
-
-
-@every_sort
-def test_white_space_alone_has_no_ids(kind, normalization):
-    tokenizer = trained(kind, normalization)
-    blank = [
-        "",
-        " ",
-        "\u00a0",
-        " \t\r\n\v\f\x00\x85\u2028\u2029 ",
-        "\u2003\u3000",
-        "\u2581",
-        "\ufeff",
-    ]
-    assert tokenizer.encode_batch(blank) == [[]] * len(blank)
-    assert in_graph(tokenizer, blank) == [[]] * len(blank)
-    assert tokenizer.decode([]) == ""
-    assert out_of_graph(tokenizer, [[]] * 2) == [b"", b""]
 
 
 def test_case_is_folded_only_when_asked():
@@ -328,119 +188,6 @@ def test_pieces():
     assert pieces[-4:] == [f"<0x{byte:02X}>" for byte in "🐇".encode()]
     with pytest.raises(InputError, match=rf"0\.\.{SIZE - 1}.*Received: {SIZE}$"):
         tokenizer.pieces([SIZE])
-
-
-# Training
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_training_is_deterministic_silent_and_fills_the_vocabulary(kind, capfd):
-    models = [
-        SubwordTokenizer.train(iter(CORPUS), vocabulary_size=SIZE, kind=kind) for _ in range(2)
-    ]
-    assert capfd.readouterr() == ("", "")
-    assert models[0].model_proto == models[1].model_proto
-    assert models[0].vocabulary_size == SIZE
-    assert models[0].fingerprint == hashlib.sha256(models[0].model_proto).hexdigest()
-    other = SubwordTokenizer.train(CORPUS[1:], vocabulary_size=SIZE, kind=kind)
-    assert other.fingerprint != models[0].fingerprint
-
-
-def test_options_are_read_from_the_model():
-    tokenizer = SubwordTokenizer.train(
-        CORPUS, vocabulary_size=SIZE, kind="unigram", normalization="nfkc", character_coverage=0.99
-    )
-    assert tokenizer.options == {
-        "kind": "unigram",
-        "normalization": "nfkc",
-        "character_coverage": 0.99,
-        "vocabulary_size": SIZE,
-    }
-
-
-def test_a_sample_is_uniform_bounded_and_always_the_same():
-    assert module._sample(iter("abc"), 3) == list("abc")
-    numbers = [str(i) for i in range(2000)]
-    kept = module._sample(iter(numbers), 500)
-    assert kept == module._sample(iter(numbers), 500)
-    assert len(set(kept)) == 500
-    assert 200 < sum(int(n) >= 1000 for n in kept) < 300
-    learned = SubwordTokenizer.train(["ab ab"] * 9, vocabulary_size=264, maximum_sentences=1)
-    assert learned.encode("ab ab") == SubwordTokenizer.train(["ab ab"], vocabulary_size=264).encode(
-        "ab ab"
-    )
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("space", [" ", ""])
-def test_a_very_long_sentence_is_learned_from(kind, space):
-    # Uncut, the one without spaces keeps the unigram trainer busy for many minutes.
-    long = space.join(["zyxwvu"] * 100_000)
-    tokenizer = SubwordTokenizer.train([*CORPUS, long], vocabulary_size=SIZE, kind=kind)
-    assert len(tokenizer.encode(long)) < len(long) / 3
-
-
-def test_long_sentences_are_cut_at_spaces_and_nothing_is_lost():
-    limit = module._MAXIMUM_CHARACTERS
-    spaced, solid = " ".join(["word"] * 1000), "x" * (2 * limit + 1)
-    for text in (spaced, solid, "short", ""):
-        parts = list(module._training_texts([text]))
-        assert "".join(parts) == text
-        assert max(map(len, parts)) <= limit
-    words = [word for part in module._training_texts([spaced]) for word in part.split()]
-    assert words == spaced.split()
-
-
-def test_a_sentence_with_the_trainers_reserved_character_is_not_lost():
-    tokenizer = SubwordTokenizer.train(["brücke ▅ brücke"], vocabulary_size=270)
-    assert len(tokenizer.encode("brücke")) < len("brücke")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_impossible_sizes_tell_the_possible_ones(kind):
-    def train(size):
-        return SubwordTokenizer.train(CORPUS, vocabulary_size=size, kind=kind)
-
-    with pytest.raises(InputError, match=r"at most \d+.*Received: vocabulary_size=9000$") as error:
-        train(9000)
-    most = int(str(error.value).split("at most ")[1].split(":")[0])
-    assert train(most).vocabulary_size == most
-    with pytest.raises(InputError, match=r"at least \d+.*Received: vocabulary_size=10$") as error:
-        train(10)
-    least = int(str(error.value).split("at least ")[1].split(":")[0])
-    assert 260 < least < most
-    with pytest.raises(InputError, match=f"at least {least}"):
-        train(least - 1)
-
-
-@pytest.mark.parametrize("sentences", [[], ["", " \t", "\u2028", "\u00a0"]])
-def test_an_empty_corpus_is_refused(sentences):
-    with pytest.raises(InputError, match=r"Received: an empty corpus$"):
-        SubwordTokenizer.train(sentences, vocabulary_size=300)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"vocabulary_size": 0}, r"vocabulary_size must be a positive .*Received: 0$"),
-        ({"vocabulary_size": "8k"}, r"vocabulary_size must be a positive .*Received: '8k'$"),
-        ({"maximum_sentences": True}, r"maximum_sentences must be .*Received: True$"),
-        ({"kind": "bpf"}, r"kind must be one of bpe, unigram\. Received: 'bpf'$"),
-        ({"normalization": "nfc"}, r"normalization must be one of .*Received: 'nfc'$"),
-        ({"character_coverage": 0.5}, r"character_coverage must be in .*Received: 0\.5$"),
-        ({"vocabulary_size": True}, r"vocabulary_size must be a positive .*Received: True$"),
-        ({"character_coverage": 1.1}, r"character_coverage must be in .*Received: 1\.1$"),
-    ],
-)
-def test_wrong_options_are_named(options, message):
-    with pytest.raises(InputError, match=message):
-        SubwordTokenizer.train(CORPUS, **{"vocabulary_size": SIZE, **options})
-
-
-@pytest.mark.parametrize("coverage", [0.98, 1, 1.0])
-def test_the_whole_range_of_character_coverage_trains(coverage):
-    tokenizer = SubwordTokenizer.train(CORPUS, vocabulary_size=350, character_coverage=coverage)
-    assert tokenizer.decode(tokenizer.encode(OTHERS[1])) == OTHERS[1]
 
 
 # Files

@@ -165,16 +165,46 @@ def test_step_by_step_is_the_whole_call(norm):
     y = normal(2, 3, 5, 8)  # [N, K, T, d_model]
     decoder(y[:, 0], memory)
     randomize(decoder)
-    caches = decoder.empty_cache(2, 3)
+    caches = decoder.empty_cache(2)
+    ancestors = keras.ops.zeros((2, 3, 0), dtype="int32")
     memories = decoder.project_memory(keras.ops.convert_to_tensor(memory))
     for t in range(5):
         x = keras.ops.convert_to_tensor(y[:, :, t])
-        result, caches = decoder.step(x, caches, memories, mask)
+        result, caches, ancestors = decoder.step(x, caches, ancestors, memories, mask)
         for k in range(3):
             whole = decoder(y[:, k, : t + 1], memory, memory_attention_mask=mask)
             np.testing.assert_allclose(result[:, k], whole[:, -1], atol=1e-5)
-    assert caches[0].keys.shape == (2, 3, 2, 5, 3)
-    assert caches[1].values.shape == (2, 3, 2, 5, 5)
+    assert caches[0].keys.shape == (2, 2, 5 * 3, 3)
+    assert caches[1].values.shape == (2, 2, 5 * 3, 5)
+    assert np.array_equal(ancestors[..., 0], [[0, 1, 2]] * 2)
+
+
+def test_a_hypothesis_follows_its_ancestors():
+    """Hypotheses branch and are dropped between the steps; each sees its own past only."""
+    decoder = Decoder(2, small_arguments())
+    generator = np.random.default_rng(3)
+    memory = normal(2, 7, 8, seed=1)
+    y = normal(2, 3, 6, 8)  # what each of the K slots is given at each position
+    decoder(y[:, 0], memory)
+    randomize(decoder)
+    caches = decoder.empty_cache(2)
+    ancestors = keras.ops.zeros((2, 3, 0), dtype="int32")
+    memories = decoder.project_memory(keras.ops.convert_to_tensor(memory))
+    mask = padding_mask(padded_ids([7, 7], 7))
+    pasts = np.zeros((2, 3, 0, 8), "float32")  # each hypothesis' own inputs
+    rows = np.arange(2)[:, None]
+    for t in range(6):
+        x = y[:, :, t]
+        pasts = np.concatenate([pasts, x[:, :, None]], axis=2)
+        result, caches, ancestors = decoder.step(
+            keras.ops.convert_to_tensor(x), caches, ancestors, memories, mask
+        )
+        for k in range(3):
+            whole = decoder(pasts[:, k], memory, memory_attention_mask=mask)
+            np.testing.assert_allclose(result[:, k], whole[:, -1], atol=1e-5)
+        parents = generator.integers(0, 3, (2, 3))
+        pasts = pasts[rows, parents]
+        ancestors = keras.ops.convert_to_tensor(np.asarray(ancestors)[rows, parents])
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -186,4 +216,4 @@ def test_dtypes(policy):
     assert np.all(np.isfinite(keras.ops.cast(result, "float32")))
     symbolic = decoder(keras.KerasTensor((None, None, 8)), keras.KerasTensor((None, None, 8)))
     assert (symbolic.shape, symbolic.dtype) == ((None, None, 8), decoder.compute_dtype)
-    assert decoder.empty_cache(1, 1)[0].keys.dtype == decoder.compute_dtype
+    assert decoder.empty_cache(1)[0].keys.dtype == decoder.compute_dtype
