@@ -9,7 +9,7 @@ after finding it in the op registry of the oldest server that is to load the exp
 _TEXT = frozenset({"SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceDetokenizeOp"})
 
 _TENSORFLOW = """
-    Abs AddV2 All Any ArgMax Assert AssignVariableOp BatchMatMulV2 BiasAdd Cast ConcatV2
+    Abs AddV2 All Any ArgMax Assert AssignVariableOp BatchMatMulV2 BiasAdd BroadcastTo Cast ConcatV2
     Const Cos Cumprod Cumsum DisableCopyOnRead Einsum Equal Erf Erfc Exp ExpandDims Fill
     FloorDiv FloorMod GatherNd GatherV2 Greater GreaterEqual Identity IdentityN If IsFinite
     IsNan Less LessEqual Log LogicalAnd LogicalNot LogicalOr MatMul MatrixBandPart Max

@@ -160,7 +160,7 @@ def _benchmark(added: argparse.ArgumentParser) -> None:
             if name == "dtype":
                 kind.add_argument(option, choices=("float32", "bfloat16"), default=default)
             else:
-                kind.add_argument(option, type=_at_least(1), default=default)
+                kind.add_argument(option, type=_at_least(min(default, 1)), default=default)
         _json_option(kind)
         kind.set_defaults(what=what, settings=tuple(settings))
 

@@ -181,7 +181,10 @@ class Forward:
 
     def residual(self, x: np.ndarray, prefix: str, sublayer) -> np.ndarray:
         """LayerNorm(x + Sublayer(x)) of section 3.1, or x + Sublayer(LayerNorm(x))."""
-        norm, epsilon = self.under(f"{prefix}_residual/normalization"), self.config.layer_norm_epsilon
+        norm, epsilon = (
+            self.under(f"{prefix}_residual/normalization"),
+            self.config.layer_norm_epsilon,
+        )
         if self.config.norm == "post":
             return layer_norm(x + sublayer(x), norm, epsilon)
         return x + sublayer(layer_norm(x, norm, epsilon))

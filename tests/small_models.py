@@ -32,7 +32,9 @@ def small_model(dtype=None, **changes) -> Transformer:
 
 
 def small_arguments(**changes) -> StackArguments:
-    return StackArguments(**{"d_model": 8, "d_ff": 12, "num_heads": 2, "d_k": 3, "d_v": 5, **changes})
+    return StackArguments(
+        **{"d_model": 8, "d_ff": 12, "num_heads": 2, "d_k": 3, "d_v": 5, **changes}
+    )
 
 
 def randomize(layer, seed: int = 5) -> None:

@@ -40,7 +40,8 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
     """
     d_k = query.shape[-1]
     # The queries are scaled and not the scores, which are the larger tensor.
-    scores = ops.matmul(query * d_k**-0.5, ops.swapaxes(key, -1, -2))
+    # tf.matmul reads the keys transposed where they lie; ops.matmul would have them copied.
+    scores = tf.matmul(query * d_k**-0.5, key, transpose_b=True)
     scores = ops.cast(scores, "float32")
     if mask is not None:
         scores = scores + ops.where(mask, 0.0, HIDDEN)

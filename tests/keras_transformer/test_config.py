@@ -130,9 +130,7 @@ def test_rows_of_table_3_differ_from_base_as_the_paper_says():
     for row, changes in TABLE_3.items():
         config = TransformerConfig.preset(row, vocabulary_size=37_000)
         changed = {
-            name
-            for name, value in config.to_dict().items()
-            if value != base.to_dict()[name]
+            name for name, value in config.to_dict().items() if value != base.to_dict()[name]
         }
         assert changed == set(changes), row
         if row.startswith("A-"):

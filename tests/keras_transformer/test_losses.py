@@ -187,9 +187,11 @@ def test_a_plain_model_trains_and_shows_the_same_loss_as_the_transformer():
     for model in (transformer, plain):
         model.compile(keras.optimizers.SGD(0.5), loss=SmoothedCrossEntropy(0.1))
         shown.append(model.fit(batch, epochs=3, verbose=0).history["loss"])
-        np.testing.assert_allclose(model.evaluate(batch, verbose=0), mean_loss(
-            model.predict(batch, verbose=0), labels, 0.1
-        ), rtol=1e-5)
+        np.testing.assert_allclose(
+            model.evaluate(batch, verbose=0),
+            mean_loss(model.predict(batch, verbose=0), labels, 0.1),
+            rtol=1e-5,
+        )
     np.testing.assert_allclose(shown[0], shown[1], rtol=1e-5)
     assert shown[0][2] < shown[0][0]
     trained = weights_by_path(transformer)

@@ -104,9 +104,7 @@ def test_round_trip(metric):
 def test_in_evaluate_they_are_over_the_tokens_of_all_batches(where):
     model = small_model(num_encoder_layers=1, num_decoder_layers=1)
     batches = [small_batch((7, 4, 5), (6, 6, 5)), small_batch((3,), (1,), seed=7)]
-    model.compile(
-        "sgd", loss=SmoothedCrossEntropy(0.0), **{where: [Perplexity(), TokenAccuracy()]}
-    )
+    model.compile("sgd", loss=SmoothedCrossEntropy(0.0), **{where: [Perplexity(), TokenAccuracy()]})
     data = tf.data.Dataset.from_generator(
         lambda: iter(batches),
         output_signature=(

@@ -233,13 +233,12 @@ def test_half_precision_is_near_float32(policy):
 def test_float16_training_scales_the_loss_and_unscales_the_gradient():
     """Without scaling, small gradients vanish in float16."""
     inputs, labels = small_batch()
-    trained = []
+    trained, start = [], None
     for policy in ("float32", "mixed_float16"):
         config = small_config(num_encoder_layers=1, num_decoder_layers=1)
         model = build_transformer(config, dtype=policy)
-        if trained:
-            model.set_weights(start)
-        start = model.get_weights()
+        start = start or model.get_weights()
+        model.set_weights(start)
         model.compile(keras.optimizers.SGD(0.1), loss=SmoothedCrossEntropy())
         is_scaled = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
         assert is_scaled == (policy == "mixed_float16")

@@ -83,10 +83,10 @@ def functional_models() -> dict[str, keras.Model]:
         "embedding": functional(
             lambda ids: embedding(embedding(ids), reverse=True), (None,), dtype="int32"
         ),
-        "masked": functional(lambda ids: masked_layer(masked_embedding(ids))[0], (None,), dtype="int32"),
-        "encoder": functional(
-            lambda x: Encoder(1, arguments)(EncoderLayer(arguments)(x)[0]), WIDE
+        "masked": functional(
+            lambda ids: masked_layer(masked_embedding(ids))[0], (None,), dtype="int32"
         ),
+        "encoder": functional(lambda x: Encoder(1, arguments)(EncoderLayer(arguments)(x)[0]), WIDE),
         "encoder_weights": functional(lambda x: EncoderLayer(arguments)(x)[1], WIDE),
         "decoder": functional(
             lambda y, memory: Decoder(1, arguments)(DecoderLayer(arguments)(y, memory)[0], memory),

@@ -188,9 +188,7 @@ def test_keras_implicit_mask_equals_the_explicit_one(recwarn):
     layer = MultiHeadAttention(2, 4)
     implicit = functional(lambda i: layer(embedding(i), embedding(i)), (None,), dtype="int32")
     x = keras.ops.convert_to_tensor(embedding(ids).numpy())
-    expected, weights = layer(
-        x, x, attention_mask=padding_mask(ids), return_attention_weights=True
-    )
+    expected, weights = layer(x, x, attention_mask=padding_mask(ids), return_attention_weights=True)
     np.testing.assert_allclose(implicit(ids), expected, atol=1e-6)
     assert np.all(weights.numpy()[0, :, :, 2:] == 0)
     assert np.abs(layer(x, x).numpy() - expected.numpy()).max() > 1e-3

@@ -157,54 +157,30 @@ def test_causality(rate, weights_requested, in_graph):
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_step_by_step_is_the_whole_call(norm):
-    """Two sentences with three hypotheses each, every position of which was given at once."""
+def test_step_by_step_is_the_whole_call_however_hypotheses_branch(norm):
+    """Before each step hypotheses are dropped and doubled, as a search does with `ancestors`."""
     decoder = Decoder(2, small_arguments(norm=norm))
-    memory = normal(2, 7, 8, seed=1)
-    mask = padding_mask(padded_ids([7, 4], 7))
-    y = normal(2, 3, 5, 8)  # [N, K, T, d_model]
-    decoder(y[:, 0], memory)
+    memory, mask = normal(2, 7, 8, seed=1), padding_mask(padded_ids([7, 4], 7))
+    decoder(normal(2, 5, 8), memory)
     randomize(decoder)
-    caches = decoder.empty_cache(2)
-    ancestors = keras.ops.zeros((2, 3, 0), dtype="int32")
     memories = decoder.project_memory(keras.ops.convert_to_tensor(memory))
-    for t in range(5):
-        x = keras.ops.convert_to_tensor(y[:, :, t])
-        result, caches, ancestors = decoder.step(x, caches, ancestors, memories, mask)
-        for k in range(3):
-            whole = decoder(y[:, k, : t + 1], memory, memory_attention_mask=mask)
-            np.testing.assert_allclose(result[:, k], whole[:, -1], atol=1e-5)
-    assert caches[0].keys.shape == (2, 2, 5 * 3, 3)
-    assert caches[1].values.shape == (2, 2, 5 * 3, 5)
-    assert np.array_equal(ancestors[..., 0], [[0, 1, 2]] * 2)
-
-
-def test_a_hypothesis_follows_its_ancestors():
-    """Hypotheses branch and are dropped between the steps; each sees its own past only."""
-    decoder = Decoder(2, small_arguments())
-    generator = np.random.default_rng(3)
-    memory = normal(2, 7, 8, seed=1)
-    y = normal(2, 3, 6, 8)  # what each of the K slots is given at each position
-    decoder(y[:, 0], memory)
-    randomize(decoder)
-    caches = decoder.empty_cache(2)
-    ancestors = keras.ops.zeros((2, 3, 0), dtype="int32")
-    memories = decoder.project_memory(keras.ops.convert_to_tensor(memory))
-    mask = padding_mask(padded_ids([7, 7], 7))
-    pasts = np.zeros((2, 3, 0, 8), "float32")  # each hypothesis' own inputs
+    caches, ancestors = decoder.empty_cache(2), np.zeros((2, 3, 0), "int32")
+    random = np.random.default_rng(0)
     rows = np.arange(2)[:, None]
-    for t in range(6):
-        x = y[:, :, t]
-        pasts = np.concatenate([pasts, x[:, :, None]], axis=2)
+    histories = np.zeros((2, 3, 0, 8), "float32")  # [N, K, t, d_model]
+    for t in range(5):
+        parents = random.integers(0, 3, (2, 3))
+        histories, ancestors = histories[rows, parents], np.asarray(ancestors)[rows, parents]
+        x = normal(2, 3, 8, seed=t)
+        histories = np.concatenate([histories, x[:, :, None]], axis=2)
         result, caches, ancestors = decoder.step(
             keras.ops.convert_to_tensor(x), caches, ancestors, memories, mask
         )
         for k in range(3):
-            whole = decoder(pasts[:, k], memory, memory_attention_mask=mask)
+            whole = decoder(histories[:, k], memory, memory_attention_mask=mask)
             np.testing.assert_allclose(result[:, k], whole[:, -1], atol=1e-5)
-        parents = generator.integers(0, 3, (2, 3))
-        pasts = pasts[rows, parents]
-        ancestors = keras.ops.convert_to_tensor(np.asarray(ancestors)[rows, parents])
+    assert caches[0].keys.shape == (2, 2, 5 * 3, 3)
+    assert caches[1].values.shape == (2, 2, 5 * 3, 5)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

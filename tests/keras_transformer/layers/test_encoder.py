@@ -84,7 +84,9 @@ def test_keras_implicit_mask_equals_the_explicit_one_through_two_layers(norm, re
     mask = padding_mask(ids)
     expected = second(first(x, attention_mask=mask)[0], attention_mask=mask)[0].numpy()
     np.testing.assert_allclose(implicit(ids).numpy()[ids != 0], expected[ids != 0], atol=1e-5)
-    np.testing.assert_allclose(implicit.predict(ids, verbose=0)[ids != 0], expected[ids != 0], atol=1e-5)
+    np.testing.assert_allclose(
+        implicit.predict(ids, verbose=0)[ids != 0], expected[ids != 0], atol=1e-5
+    )
     unmasked = second(first(x)[0])[0].numpy()
     assert np.abs(unmasked[ids != 0] - expected[ids != 0]).max() > 1e-3
     assert not [w for w in recwarn if "mask" in str(w.message)]
