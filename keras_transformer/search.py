@@ -6,6 +6,7 @@ token and carries the state it is given. It runs eagerly and inside an exported 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from keras_transformer.errors import InputError
+from keras_transformer.top_k import top_k_of_many
 
 # The score and log-probability of an empty slot: fewer than `beam_size` hypotheses exist.
 EMPTY_SCORE = -1e9
@@ -112,9 +114,10 @@ def beam_search(
     Each step looks at the best `2 * beam_size` continuations of a sentence. Those that end go to
     a finished set of `beam_size`, best by score; the best `beam_size` others stay open. At the
     sentence's limit only the end token may be taken, so every hypothesis ends with it and carries
-    its true log-probability (one as long as the limit may have been cut). A sentence stops once no open hypothesis can still enter its
-    finished set; it then leaves the batch, and its result never depends on its batch mates.
-    `beam_size` 1 is greedy search: the likeliest token each time, until that is the end token.
+    its true log-probability; one as long as the limit may have been cut. A sentence stops once no
+    open hypothesis can still enter its finished set. It then leaves the batch, and its result
+    never depends on its batch mates. `beam_size` 1 is greedy search: the likeliest token each
+    time, until that is the end token.
 
     The pad and start tokens are never generated but keep their share of the probability. A
     hypothesis whose logits hold NaN is dropped. Where fewer than `beam_size` hypotheses exist,
@@ -162,6 +165,7 @@ def beam_search(
     return search.run(limits, state, state_shapes)
 
 
+@dataclasses.dataclass(frozen=True)
 class _Search:
     """One search: the settings, and the loops over the sentences left in the batch.
 
@@ -170,18 +174,21 @@ class _Search:
     its last node, which stays valid when rows leave the batch or hypotheses are reordered.
     """
 
-    def __init__(
-        self, step: Step, beam_size: int, alpha: float, bos_id: int, eos_id: int, pad_id: int
-    ):
-        self.step = step
-        self.beam_size = beam_size
-        self.alpha = alpha
-        self.bos_id = bos_id
-        self.eos_id = eos_id
-        self.pad_id = pad_id
-        # At most K of the best 2 K continuations end, so K open ones are always among them.
-        # Greedy search takes the one best continuation, whether it ends or not.
-        self.width = 2 * beam_size if beam_size > 1 else 1
+    step: Step
+    beam_size: int
+    alpha: float
+    bos_id: int
+    eos_id: int
+    pad_id: int
+
+    @property
+    def width(self) -> int:
+        """How many continuations of a sentence are considered.
+
+        At most K of the best 2 K end, so K open ones are always among them. Greedy search takes
+        the one best continuation, whether it ends or not.
+        """
+        return 2 * self.beam_size if self.beam_size > 1 else 1
 
     def run(self, limits: tf.Tensor, state: SearchState, shapes: SearchState | None):
         beam_size = self.beam_size
@@ -314,7 +321,7 @@ class _Search:
         """
         vocabulary_size = logits.shape[2]
         # `width` that may be taken, and the tokens that may not.
-        values, ids = _top_k(logits, min(vocabulary_size, self.width + 3))
+        values, ids = top_k_of_many(logits, min(vocabulary_size, self.width + 3))
         end = logits[..., self.eos_id : self.eos_id + 1]
         # log_softmax(x) = x - max + log(softmax(max)). The softmax kernel is faster than any
         # logsumexp, and at the maximum, where it is at least 1 / V, it cannot underflow.
@@ -402,28 +409,3 @@ def _with_shape(tensor: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
             f"change in state_shapes. Received: {tensor.shape}"
         )
     return tensor if tensor.shape.is_subtype_of(shape) else tf.ensure_shape(tensor, shape)
-
-
-def _top_k(values: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """`tf.math.top_k` over the last axis of (n, K, V), several times faster for a large V.
-
-    The k largest values lie in the k blocks with the largest maxima, so only these are sorted.
-    """
-    _, beam_size, size = values.shape
-    block = _block_size(size)
-    if block is None or k * block >= size // 2:
-        return tf.math.top_k(values, k)
-    blocks = tf.reshape(values, [-1, beam_size, size // block, block])
-    _, best = tf.math.top_k(tf.reduce_max(blocks, axis=3), k)
-    # In ascending order, so that equal values keep the order of their ids.
-    best = tf.sort(best, axis=2)
-    candidates = tf.reshape(tf.gather(blocks, best, batch_dims=2), [-1, beam_size, k * block])
-    values, where = tf.math.top_k(candidates, k)
-    ids = tf.gather(best, where // block, batch_dims=2) * block + where % block
-    return values, ids
-
-
-def _block_size(size: int) -> int | None:
-    """The divisor of `size` nearest to 128, between 32 and 512."""
-    divisors = [block for block in range(32, 513) if size % block == 0]
-    return min(divisors, key=lambda block: abs(math.log(block / 128)), default=None)

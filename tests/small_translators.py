@@ -108,14 +108,19 @@ def trained_model(tokenizer: TranslationTokenizer) -> Transformer:
     for variable in model.trainable_variables:
         if len(variable.shape) > 1:
             variable.assign(random.normal(0, variable.shape[-1] ** -0.5, variable.shape))
+    model.compile(keras.optimizers.Adam(0.01), loss=SmoothedCrossEntropy(0.1), jit_compile=False)
+    model.fit(training_dataset(tokenizer), epochs=6, shuffle=False, verbose=0)
+    return model
+
+
+def training_dataset(tokenizer: TranslationTokenizer) -> tf.data.Dataset:
+    """20 batches of 50 sentences for `fit`."""
     sources, targets = numbers(1000, seed=2)
     source = padded([[*tokenizer.source.encode(text), EOS_ID] for text in sources])
     labels = padded([[*tokenizer.target.encode(text), EOS_ID] for text in targets])
     target = np.concatenate([np.full((len(labels), 1), BOS_ID), labels[:, :-1]], axis=1)
-    model.compile(keras.optimizers.Adam(0.01), loss=SmoothedCrossEntropy(0.1), jit_compile=False)
     dataset = tf.data.Dataset.from_tensor_slices(({"source": source, "target": target}, labels))
-    model.fit(dataset.batch(50), epochs=6, shuffle=False, verbose=0)
-    return model
+    return dataset.batch(50)
 
 
 def write_numbers_run(folder: Path) -> RunDirectory:

@@ -55,7 +55,7 @@ def measure_train(
     Returns:
         A dict; the figures are of the median step.
     """
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    _limit_threads(threads)
     config = _config(layers, d_model, d_ff, heads, vocabulary_size)
     model = Transformer(config, dtype="mixed_bfloat16" if dtype == "bfloat16" else dtype)
     model.compile(
@@ -118,7 +118,7 @@ def measure_decode(
     Returns:
         A dict; the figures are of the median search.
     """
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    _limit_threads(threads)
     config = _config(layers, d_model, d_ff, heads, vocabulary_size)
     model = Transformer(config, dtype="mixed_bfloat16" if dtype == "bfloat16" else dtype)
     source = np.random.default_rng(1).integers(
@@ -175,6 +175,12 @@ class _StepTimer(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self.seconds.append(time.perf_counter() - self._start)
+
+
+def _limit_threads(threads: int) -> None:
+    """Sets the number of cores, which TensorFlow allows before its first use and never after."""
+    if threads:
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
 
 
 def _config(

@@ -247,4 +247,5 @@ class Validate(keras.callbacks.Callback):
         figures = self.validation()
         logs.update(figures)
         self.log.write(current_step(self.model), **figures)
-        print(", ".join(f"{name} {value:.4g}" for name, value in figures.items()), file=sys.stderr)
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+        print(f"\n{shown}", file=sys.stderr)  # below the line of the progress bar

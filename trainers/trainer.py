@@ -250,13 +250,17 @@ class Trainer:
                 left = min(left, training.steps - step)
             # Keras' progress bar goes to stdout, which is for results.
             with contextlib.redirect_stdout(sys.stderr):
-                model.fit(
-                    batches.dataset(counter.batches),
-                    initial_epoch=epoch,
-                    epochs=epochs,
-                    steps_per_epoch=left,
-                    callbacks=run_callbacks,
-                )
+                try:
+                    model.fit(
+                        batches.dataset(counter.batches),
+                        initial_epoch=epoch,
+                        epochs=epochs,
+                        steps_per_epoch=left,
+                        callbacks=run_callbacks,
+                    )
+                except BaseException:
+                    _say("")  # What is said next does not go on the bar's line.
+                    raise
             step = callbacks.current_step(model)
         saver.save_last()
 

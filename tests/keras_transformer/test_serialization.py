@@ -103,6 +103,7 @@ def compiled_transformer(**changes) -> Transformer:
         loss=SmoothedCrossEntropy(0.2),
         metrics=[Perplexity(), TokenAccuracy()],
     )
+    model.optimizer.build(model.trainable_variables)
     return model
 
 
