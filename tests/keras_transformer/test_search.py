@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_search import EOS, PAD, BOS, (
+from plain_search import (
+    EOS,
     Language,
     assert_scores,
     exhaustive,
@@ -18,7 +19,6 @@ from plain_search import EOS, PAD, BOS, (
 
 from keras_transformer.errors import InputError
 from keras_transformer.search import SearchState, beam_search, length_penalty
-
 
 alphas = st.sampled_from([0.0, 0.6, 1.0, 2.0])
 
