@@ -104,16 +104,16 @@ def evaluate(options: argparse.Namespace) -> int:
     translations = result.pop("translations")
     if options.output:
         _write_lines(options.output, translations)
-    return _result(
-        options,
-        result,
-        f"BLEU {result['bleu']:.2f}   {result['bleu_signature']}\n"
-        f"chrF {result['chrf']:.2f}\n"
-        f"tokenised, compound-split BLEU (the paper's kind) "
-        f"{result['bleu_tokenized_compound_split']:.2f}\n"
+    lines = [
+        f"BLEU {result['bleu']:.2f}   {result['bleu_signature']}",
+        f"chrF {result['chrf']:.2f}",
         f"{result['sentences']} sentences in {result['seconds']:.1f} s, "
         f"{result['target_tokens_per_second']:.0f} words per second",
-    )
+    ]
+    if result["bleu_tokenized_compound_split"] is not None:
+        paper = f"{result['bleu_tokenized_compound_split']:.2f}"
+        lines.insert(1, f"tokenised, compound-split BLEU (the paper's kind) {paper}")
+    return _result(options, result, "\n".join(lines))
 
 
 def translate(options: argparse.Namespace) -> int:

@@ -52,6 +52,15 @@ SENTENCES = [
     "six five",
     "four one three two eight seven six five",
 ]
+# What a model may be, beside the paper's.
+MODEL_KINDS = {
+    "paper": {},
+    "pre-norm": {"norm": "pre"},
+    # Shorter than most sentences.
+    "learned positions": {"positions": "learned", "maximum_positions": 6},
+    "two vocabularies": {"tying": "none"},
+    "free d_k and d_v": {"d_k": 5, "d_v": 3},
+}
 
 RECIPE = """
 data:
@@ -160,6 +169,10 @@ def random_model(tokenizer: TranslationTokenizer, dtype=None, seed=4, **changes)
         else:
             variable.assign(random.normal(0, 2 * shape[-1] ** -0.5, shape))
     return model
+
+
+def log_softmax(logits) -> np.ndarray:
+    return tf.nn.log_softmax(tf.cast(logits, tf.float32)).numpy()
 
 
 def padded(rows: list[list[int]]) -> np.ndarray:

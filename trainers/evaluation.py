@@ -39,7 +39,7 @@ def bleu_for(language: str) -> sacrebleu.BLEU:
     Raises:
         InputError: where the tokenizer is not installed.
     """
-    tokenizer = _BLEU_TOKENIZERS.get(re.split("[-_]", language.lower())[0], "13a")
+    tokenizer = _bleu_tokenizer(language)
     try:
         return sacrebleu.BLEU(tokenize=tokenizer)
     except (ImportError, RuntimeError) as error:
@@ -47,6 +47,10 @@ def bleu_for(language: str) -> sacrebleu.BLEU:
             f"BLEU of the language {language} needs `pip install sacrebleu[{tokenizer[:2]}]`. "
             f"Received: {' '.join(str(error).split())}"
         ) from error
+
+
+def _bleu_tokenizer(language: str) -> str:
+    return _BLEU_TOKENIZERS.get(re.split("[-_]", language.lower())[0], "13a")
 
 
 def score_translations(
@@ -131,7 +135,8 @@ def evaluate(
         batch_sentences: int. Sentences translated together.
 
     Returns:
-        The keys of `score_translations`, and `bleu_tokenized_compound_split`, `seconds`,
+        The keys of `score_translations`, and `bleu_tokenized_compound_split` (None for a language
+        that is written without spaces), `seconds`,
         `target_tokens_per_second` (words of the translations between spaces count as tokens),
         `translations`.
 
@@ -146,7 +151,9 @@ def evaluate(
         **score_translations(translations, references, language),
         "bleu_tokenized_compound_split": tokenized_compound_split_bleu(
             translations, references, language
-        ),
+        )
+        if _bleu_tokenizer(language) == "13a"
+        else None,
         "seconds": seconds,
         "target_tokens_per_second": sum(len(text.split()) for text in translations) / seconds,
         "translations": translations,

@@ -6,22 +6,20 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_models import padded_ids
-from small_translators import NUMBERS, SENTENCES, number_tokenizer, padded, random_model
+from small_translators import (
+    MODEL_KINDS,
+    NUMBERS,
+    SENTENCES,
+    log_softmax,
+    number_tokenizer,
+    random_model,
+)
 
 from keras_transformer.errors import InputError
 from keras_transformer.search import SearchState
 from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.translator import Hypothesis, Translator, hypotheses
 
-KINDS = {
-    "paper": {},
-    "pre-norm": {"norm": "pre"},
-    # Shorter than most sentences.
-    "learned positions": {"positions": "learned", "maximum_positions": 6},
-    "two vocabularies": {"tying": "none"},
-    "free d_k and d_v": {"d_k": 5, "d_v": 3},
-}
 BLANK = ["", "   ", "\u00a0", "\t", "\u3000\u2003 "]
 MARKERS = ["<s>", "</s>", "<pad>", "<unk>", "\u2047", "<0x"]
 
@@ -36,7 +34,7 @@ def random_translators():
     """A translator of each kind, and one below float32."""
     shared, separate = number_tokenizer(), number_tokenizer(vocabulary_size=300, shared=False)
     result = {}
-    for kind, changes in KINDS.items():
+    for kind, changes in MODEL_KINDS.items():
         tokenizer = separate if kind == "two vocabularies" else shared
         result[kind] = Translator(random_model(tokenizer, **changes), tokenizer, 3, 0.6, 6)
     model = random_model(shared, dtype="mixed_bfloat16")
@@ -50,10 +48,6 @@ def assert_same(found, expected, tolerance=1e-4):
         np.testing.assert_allclose(
             [each.score for each in mine], [each.score for each in theirs], atol=tolerance
         )
-
-
-def log_softmax(logits) -> np.ndarray:
-    return tf.nn.log_softmax(tf.cast(logits, tf.float32)).numpy()
 
 
 # Batches ------------------------------------------------------------------------------------------
@@ -78,7 +72,7 @@ def test_batches_give_what_single_sentences_give(translator, batch_sentences):
     assert_same(translator.translate(SENTENCES, batch_sentences), singly)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "mixed_bfloat16"])
+@pytest.mark.parametrize("kind", [*MODEL_KINDS, "mixed_bfloat16"])
 def test_batches_change_nothing_for_any_kind_of_model(random_translators, kind):
     translator = random_translators[kind]
     singly = translator.translate(SENTENCES, 1)
@@ -111,7 +105,7 @@ def test_no_texts(translator):
 # Odd texts ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "mixed_bfloat16"])
+@pytest.mark.parametrize("kind", [*MODEL_KINDS, "mixed_bfloat16"])
 def test_text_without_words_has_one_empty_translation(random_translators, kind):
     translator = random_translators[kind]
     for texts in (*([text] for text in BLANK), [*BLANK, "two six", *BLANK]):
@@ -169,7 +163,7 @@ def test_one_text_in_the_place_of_a_list_is_refused(translator, texts):
 # Hypotheses ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "mixed_bfloat16", "trained"])
+@pytest.mark.parametrize("kind", [*MODEL_KINDS, "mixed_bfloat16", "trained"])
 def test_hypotheses_differ_are_best_first_and_hold_no_marker(translator, random_translators, kind):
     translator = {**random_translators, "trained": translator}[kind]
     for text, found in zip(SENTENCES, translator.translate(SENTENCES), strict=True):
@@ -383,54 +377,3 @@ def test_a_tokenizer_of_another_size_is_refused(random_translators, side):
     other = number_tokenizer(shared=False, **sizes)
     with pytest.raises(InputError, match=rf"The {side} vocabulary .* 300 words\. Received: 299"):
         Translator(two.model, other)
-
-
-# Decoding step by step ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_decoding_along_a_target_gives_the_whole_forward_pass(random_translators, kind):
-    model = random_translators[kind].model
-    source = padded_ids((7, 3, 5), 9, seed=1, vocabulary_size=290)
-    target = padded_ids((8, 8, 8), 8, seed=2, vocabulary_size=290)
-    target[:, 0] = BOS_ID
-    expected = log_softmax(model({"source": source, "target": target}))
-    step, state = model.start_decoding(tf.constant(source), 1)
-    for index in range(target.shape[1]):
-        logits, state = step(tf.constant(target[:, index, None]), tf.constant(index), state)
-        assert logits.dtype == tf.float32 and logits.shape == (3, 1, expected.shape[-1])
-        np.testing.assert_allclose(log_softmax(logits)[:, 0], expected[:, index], 1e-5, 1e-5)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_hypotheses_that_branch_and_sentences_that_leave(random_translators, kind):
-    """As in a search: at each step hypotheses are dropped, copied and given other words."""
-    model = random_translators[kind].model
-    random = np.random.default_rng(3)
-    beam_size, vocabulary_size = 3, model.config.vocabulary_size
-    sources = [[5, 6, 7, 8, EOS_ID], [9, EOS_ID], [20, 30, 40, EOS_ID], [11, 12, EOS_ID]]
-    step, state = model.start_decoding(tf.constant(padded(sources)), beam_size)
-    prefixes = np.full((len(sources), beam_size, 1), BOS_ID)
-    for index in range(8):
-        logits, state = step(tf.constant(prefixes[..., -1], tf.int32), tf.constant(index), state)
-        # [N, K, T] -> [N * K, T], each hypothesis with a copy of its source
-        rows = prefixes.reshape(-1, index + 1)
-        source = np.repeat(padded(sources), beam_size, axis=0)
-        expected = log_softmax(model({"source": source, "target": rows})[:, -1])
-        np.testing.assert_allclose(
-            log_softmax(logits).reshape(expected.shape), expected, 1e-5, 1e-5, err_msg=str(index)
-        )
-        parents = random.integers(0, beam_size, (len(sources), beam_size))
-        words = random.integers(4, vocabulary_size, (len(sources), beam_size, 1))
-        prefixes = np.concatenate(
-            [np.take_along_axis(prefixes, parents[..., None], axis=1), words], axis=2
-        )
-        state = state._replace(
-            hypotheses=tf.nest.map_structure(
-                lambda x, parents=parents: tf.gather(x, parents, batch_dims=1), state.hypotheses
-            )
-        )
-        if index == 4:  # the second sentence has finished
-            left = [0, 2, 3]
-            sources, prefixes = [sources[row] for row in left], prefixes[left]
-            state = tf.nest.map_structure(lambda x: tf.gather(x, [0, 2, 3]), state)
