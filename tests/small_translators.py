@@ -52,7 +52,7 @@ SENTENCES = [
     "six five",
     "four one three two eight seven six five",
 ]
-# What a model may be, beside the paper's.
+# The paper's model and others that decode in ways of their own.
 MODEL_KINDS = {
     "paper": {},
     "pre-norm": {"norm": "pre"},
