@@ -256,6 +256,7 @@ class Trainer:
                         initial_epoch=epoch,
                         epochs=epochs,
                         steps_per_epoch=left,
+                        shuffle=False,  # The batches are; Keras warns that it cannot.
                         callbacks=run_callbacks,
                     )
                 except BaseException:
