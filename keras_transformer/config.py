@@ -166,7 +166,13 @@ class TransformerConfig:
     @classmethod
     def from_json(cls, text: str) -> TransformerConfig:
         """The inverse of `to_json`."""
-        return cls.from_dict(json.loads(text))
+        try:
+            values = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InputError(f"model must be a JSON object: {error}. Received: {text!r}") from None
+        if not isinstance(values, dict):
+            raise InputError(f"model must be a JSON object. Received: {text!r}")
+        return cls.from_dict(values)
 
     def to_json(self) -> str:
         """All fields as a JSON object."""

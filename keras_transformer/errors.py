@@ -1,4 +1,4 @@
-"""The one exception for what a user can put right."""
+"""The one exception for what a user can put right, and the check of sizes that raises it."""
 
 
 class InputError(ValueError):
@@ -7,3 +7,20 @@ class InputError(ValueError):
     The message is one line that names the culprit, says what was expected and ends with
     "Received: ...". The command line prints it and exits with code 2.
     """
+
+
+def check_sizes(**sizes: int | None) -> None:
+    """Refuses a size that is no whole number above 0; None is for a size that may be left out.
+
+    Example:
+
+    >>> check_sizes(num_heads=8, d_v=None)
+    >>> check_sizes(num_heads=0)
+    Traceback (most recent call last):
+    ...
+    keras_transformer.errors.InputError: num_heads must be an integer of at least 1. Received: 0
+    """
+    for name, size in sizes.items():
+        is_whole = isinstance(size, int) and not isinstance(size, bool)
+        if size is not None and not (is_whole and size >= 1):
+            raise InputError(f"{name} must be an integer of at least 1. Received: {size!r}")

@@ -108,6 +108,8 @@ class Transformer(keras.Model):
         self.encoder = encoder
         self.decoder = decoder
         self.policy = policy
+        # Makes `compile` scale the loss where the policy is mixed_float16.
+        self.dtype_policy = policy
 
     def encode(self, source) -> tuple[Any, Any]:
         """Encodes source ids, without dropout.
@@ -219,10 +221,17 @@ class Transformer(keras.Model):
             gradients = replicas.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         gradient_norm = tf.linalg.global_norm(gradients) / self.optimizer.scale_loss(1.0)
         if replicas.num_replicas_in_sync > 1:
-            # The optimizer adds up what the replicas hand it: each hands an equal share.
-            gradients = [gradient / replicas.num_replicas_in_sync for gradient in gradients]
+            # The optimizer clips what each replica hands it and adds that up: one hands it all.
+            is_first = tf.equal(replicas.replica_id_in_sync_group, 0)
+            gradients = [tf.where(is_first, gradient, 0.0) for gradient in gradients]
         self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
-        self._loss_tracker.update_state(tf.math.divide_no_nan(loss, tokens), tokens)
+        if replicas.num_replicas_in_sync > 1:
+            loss = replicas.all_reduce(tf.distribute.ReduceOp.SUM, loss)
+        # Each replica tracks the mean over all, so that what is shown after a batch is right too.
+        self._loss_tracker.update_state(
+            tf.math.divide_no_nan(loss, total_tokens),
+            total_tokens / replicas.num_replicas_in_sync,
+        )
         logs = self.compute_metrics(inputs, labels, logits, sample_weight)
         return {**logs, "gradient_norm": gradient_norm}
 
@@ -240,6 +249,23 @@ class Transformer(keras.Model):
         """This replica's sum of the token losses, and its number of real tokens."""
         weights = self.loss.token_weights(labels, sample_weight)
         return ops.sum(self.loss.call(labels, logits) * weights), ops.sum(weights)
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        """Builds optimizer and metrics from the shapes of any batch.
+
+        Keras takes the mean of the replicas' parts of the first batch, which fails where they
+        differ in size, and which uses up that batch.
+        """
+        if self._distribute_strategy is None:
+            return
+        ids = keras.KerasTensor((None, None), "int32")
+        with self._distribute_strategy.scope():
+            self._symbolic_build(data_batch=({"source": ids, "target": ids}, ids))
+
+    def _get_metrics_result_or_logs(self, logs):
+        # Keras would show the logs of the last batch, a mean over replicas, as they hold more than
+        # its metrics do.
+        return {**logs, **self.get_metrics_result()}
 
     def get_config(self) -> dict:
         return {

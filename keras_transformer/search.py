@@ -29,10 +29,11 @@ class SearchState(NamedTuple):
     """What the step function carries from token to token.
 
     Attributes:
-        hypotheses: nest of tensors `(N, K, ...)`, one entry a hypothesis (the self-attention
-            key/value cache). The search reorders them when hypotheses are dropped or branch.
-        sentences: nest of tensors `(N, ...)`, one entry a sentence (cross-attention keys,
-            values and mask). Shared by the K hypotheses of the sentence.
+        hypotheses: nest of tensors `(N, K, ...)`, one entry a hypothesis. The search reorders them
+            when hypotheses are dropped or branch.
+        sentences: nest of tensors `(N, ...)`, one entry a sentence, shared by its K hypotheses
+            (keys, values and mask of the encoder's output). The search never reorders them within
+            a sentence.
     """
 
     hypotheses: Any

@@ -153,9 +153,14 @@ def run_python(text: str, name: str, namespace: dict) -> None:
         assert expected in printed, f"{name}: {expected!r} is not in {stdout.getvalue()!r}"
 
 
+# `make test` follows the README, `make slow` the other pages.
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if any(b.language in ("python", "bash") for b in blocks(page))],
+    [
+        pytest.param(page, marks=[] if page.name == "README.md" else [pytest.mark.slow])
+        for page in PAGES
+        if any(block.language in ("python", "bash") for block in blocks(page))
+    ],
     ids=page_name,
 )
 def test_examples_run(page, here, monkeypatch):

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.errors import InputError
+from keras_transformer.errors import check_sizes
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.projection import Projection
 
@@ -121,9 +121,7 @@ class MultiHeadAttention(keras.layers.Layer):
         **kwargs,
     ) -> None:
         super().__init__(**kwargs)
-        for name, value in {"num_heads": num_heads, "d_k": d_k, "d_v": d_v}.items():
-            if value is not None and value < 1:
-                raise InputError(f"{name} must be at least 1. Received: {value!r}")
+        check_sizes(num_heads=num_heads, d_k=d_k, d_v=d_v)
         self.num_heads = num_heads
         self.d_k = d_k
         self.d_v = d_v or d_k

@@ -115,7 +115,7 @@ class DecoderLayer(keras.layers.Layer):
         x, cross_weights = self.cross_attention_residual(
             x, sublayer=cross_attend, training=training
         )
-        x, _ = self.feed_forward_residual(x, sublayer=feed_forward, training=training)
+        x = self.feed_forward_residual(x, sublayer=feed_forward, training=training)
         return x, self_weights, cross_weights
 
     def step(self, inputs, cache: KeysValues, cache_mask, memory: KeysValues, memory_mask):
@@ -149,9 +149,9 @@ class DecoderLayer(keras.layers.Layer):
         def cross_attend(x):
             return self.cross_attention.attend(x, *memory, mask=memory_mask)[0]
 
-        x, _ = self.self_attention_residual(inputs, sublayer=self_attend)
-        x, _ = self.cross_attention_residual(x, sublayer=cross_attend)
-        x, _ = self.feed_forward_residual(x, sublayer=self.feed_forward)
+        x = self.self_attention_residual(inputs, sublayer=self_attend)
+        x = self.cross_attention_residual(x, sublayer=cross_attend)
+        x = self.feed_forward_residual(x, sublayer=self.feed_forward)
         return x, grown
 
     def compute_output_spec(

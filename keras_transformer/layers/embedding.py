@@ -5,6 +5,8 @@ from __future__ import annotations
 import keras
 from keras import ops
 
+from keras_transformer.errors import check_sizes
+
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class TokenEmbedding(keras.layers.Layer):
@@ -26,6 +28,9 @@ class TokenEmbedding(keras.layers.Layer):
     Returns:
         Float tensor [B, T, d_model]; when `reverse`, float32 logits [..., vocabulary_size].
 
+    Raises:
+        InputError: where a size is below 1.
+
     Example:
 
     >>> import numpy as np
@@ -42,6 +47,7 @@ class TokenEmbedding(keras.layers.Layer):
 
     def __init__(self, vocabulary_size: int, d_model: int, **kwargs) -> None:
         super().__init__(**kwargs)
+        check_sizes(vocabulary_size=vocabulary_size, d_model=d_model)
         self.vocabulary_size = vocabulary_size
         self.d_model = d_model
         self.supports_masking = True

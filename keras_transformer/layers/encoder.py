@@ -75,7 +75,7 @@ class EncoderLayer(keras.layers.Layer):
             return self.feed_forward(x, training=training)
 
         x, weights = self.attention_residual(inputs, sublayer=attend, training=training)
-        x, _ = self.feed_forward_residual(x, sublayer=feed_forward, training=training)
+        x = self.feed_forward_residual(x, sublayer=feed_forward, training=training)
         return x, weights
 
     def compute_output_spec(self, inputs, attention_mask=None, training=None):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keras
 
+from keras_transformer.errors import check_sizes
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.projection import Projection
 
@@ -25,6 +26,9 @@ class FeedForward(keras.layers.Layer):
     Returns:
         Tensor [B, T, d_model].
 
+    Raises:
+        InputError: where `d_ff` is below 1.
+
     Example:
 
     >>> import numpy as np
@@ -44,6 +48,7 @@ class FeedForward(keras.layers.Layer):
         **kwargs,
     ) -> None:
         super().__init__(**kwargs)
+        check_sizes(d_ff=d_ff)
         self.d_ff = d_ff
         self.activation = activation
         self.dropout = dropout

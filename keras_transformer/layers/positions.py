@@ -6,6 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.errors import InputError, check_sizes
+
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class SinusoidalPositions(keras.layers.Layer):
@@ -20,6 +22,9 @@ class SinusoidalPositions(keras.layers.Layer):
 
     Returns:
         Tensor [B, T, d_model]: inputs + encoding.
+
+    Raises:
+        InputError: where `d_model` is odd.
 
     Example:
 
@@ -36,6 +41,13 @@ class SinusoidalPositions(keras.layers.Layer):
     def __init__(self, **kwargs) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
+
+    def build(self, input_shape):
+        if input_shape[-1] % 2:
+            raise InputError(
+                "d_model must be even for sinusoidal positions, which are pairs of sine and "
+                f"cosine. Received: {input_shape[-1]}"
+            )
 
     def encoding(self, length, d_model: int, start_index=0):
         """The float32 encoding [length, d_model] of positions from `start_index` on."""
@@ -70,6 +82,9 @@ class LearnedPositions(keras.layers.Layer):
     Returns:
         Tensor [B, T, d_model]: inputs + vectors.
 
+    Raises:
+        InputError: where `maximum_positions` is below 1.
+
     Example:
 
     >>> import numpy as np
@@ -83,6 +98,7 @@ class LearnedPositions(keras.layers.Layer):
 
     def __init__(self, maximum_positions: int, **kwargs) -> None:
         super().__init__(**kwargs)
+        check_sizes(maximum_positions=maximum_positions)
         self.maximum_positions = maximum_positions
         self.supports_masking = True
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import keras
 from keras import ops
 
+from keras_transformer.errors import check_sizes
+
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Projection(keras.layers.Layer):
@@ -25,6 +27,9 @@ class Projection(keras.layers.Layer):
     Returns:
         Tensor [..., width].
 
+    Raises:
+        InputError: where `width` is below 1.
+
     Example:
 
     >>> import numpy as np
@@ -41,6 +46,7 @@ class Projection(keras.layers.Layer):
         **kwargs,
     ) -> None:
         super().__init__(**kwargs)
+        check_sizes(width=width)
         self.width = width
         self.activation = keras.activations.get(activation)
         self.use_bias = use_bias

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import keras
 
+from keras_transformer.config import CHOICES
+from keras_transformer.errors import InputError
 from keras_transformer.layers.dropout import Dropout
 
 
@@ -27,13 +29,17 @@ class Residual(keras.layers.Layer):
         training: bool. Whether dropout is active.
 
     Returns:
-        A tuple: the tensor [B, T, d_model], and whatever more the sub-layer returned (or None).
+        Tensor [B, T, d_model]; where the sub-layer returns a tuple, a tuple of it and whatever more
+        the sub-layer returned.
+
+    Raises:
+        InputError: where `norm` is neither.
 
     Example:
 
     >>> import numpy as np
     >>> x = np.ones((1, 2, 4), "float32")
-    >>> y, _ = Residual()(x, sublayer=lambda x: 3 * x)
+    >>> y = Residual()(x, sublayer=lambda x: 3 * x)
     >>> tuple(y.shape)
     (1, 2, 4)
 
@@ -47,6 +53,8 @@ class Residual(keras.layers.Layer):
         self, norm: str = "post", dropout: float = 0.0, epsilon: float = 1e-6, **kwargs
     ) -> None:
         super().__init__(**kwargs)
+        if norm not in CHOICES["norm"]:
+            raise InputError(f"norm must be 'post' or 'pre'. Received: {norm!r}")
         self.norm = norm
         self.dropout = dropout
         self.epsilon = epsilon
@@ -61,13 +69,13 @@ class Residual(keras.layers.Layer):
 
     def call(self, inputs, sublayer: Callable, training=None):
         result = sublayer(self._normalization(inputs) if self.norm == "pre" else inputs)
-        more = None
+        more = ()
         if isinstance(result, tuple):
-            result, more = result
+            result, *more = result
         result = inputs + self._dropout(result, training=training)
         if self.norm == "post":
             result = self._normalization(result)
-        return result, more
+        return (result, *more) if more else result
 
     def get_config(self) -> dict:
         return {

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -178,9 +179,13 @@ def test_the_c_program_has_xla_off(run_in_c, tmp_path):
         run_in_c(tmp_path / "compiled", "serving_default", ["two"])
 
 
+@pytest.fixture(scope="module")
+def signatures(numbers_export):
+    return tf.saved_model.load(str(numbers_export)).signatures
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 5, 33])
-def test_a_row_for_each_text_in_batches_of_any_size(numbers_export, expected, count):
-    signatures = tf.saved_model.load(str(numbers_export)).signatures
+def test_a_row_for_each_text_in_batches_of_any_size(signatures, expected, count):
     texts = (SENTENCES * 2)[:count]
     for name, outputs in expected.items():
         found = signatures[name](text=tf.constant(texts, tf.string, [count]))
@@ -195,12 +200,10 @@ def test_a_row_for_each_text_in_batches_of_any_size(numbers_export, expected, co
                 assert texts_found.tolist() == (values * 2)[:count]
 
 
-def test_invalid_utf_8_is_translated_into_valid_utf_8(numbers_export):
-    serve = tf.saved_model.load(str(numbers_export)).signatures["n_best"]
-    for translation in serve(text=tf.constant([b"two \xff\xc3 six", b"\xed\xa0\x80"]))[
-        "translations"
-    ].numpy():
-        assert all(each.decode() is not None for each in translation)
+def test_invalid_utf_8_is_translated_into_valid_utf_8(signatures):
+    texts = tf.constant([b"two \xff\xc3 six", b"\xed\xa0\x80", b"\xf0\x9f"])
+    found = signatures["n_best"](text=texts)["translations"].numpy()
+    assert found.shape == (3, 3) and all(each.decode() for each in found[:, 0])
 
 
 # What is written ----------------------------------------------------------------------------------
@@ -257,17 +260,13 @@ def test_greedy_search_is_the_same_in_python_and_exported(numbers_run, run_in_c,
     greedy = numbers_run.load_translator(beam_size=1)
     expected = expected_outputs(greedy, SENTENCES)
     assert all(expected["serving_default"]["translation"][0:2])
-    first = export_translator(greedy, tmp_path / "base")
-    contents = {path: path.read_bytes() for path in first.rglob("*") if path.is_file()}
-    assert_outputs(run_in_c(first, "serving_default", SENTENCES), expected["serving_default"])
-    exported = ExportedTranslator(first).translate(SENTENCES)
+    path = export_translator(greedy, tmp_path / "base")
+    assert path == tmp_path / "base" / "1"
+    assert_outputs(run_in_c(path, "serving_default", SENTENCES), expected["serving_default"])
+    exported = ExportedTranslator(path).translate(SENTENCES)
     assert [[each.text for each in found] for found in exported] == [
         [each.text for each in found] for found in greedy.translate(SENTENCES)
     ]
-    # A second export is another version, and leaves the first as it is.
-    assert export_translator(greedy, tmp_path / "base") == tmp_path / "base" / "2"
-    assert {path.name for path in (tmp_path / "base").iterdir()} == {"1", "2"}
-    assert contents == {path: path.read_bytes() for path in first.rglob("*") if path.is_file()}
 
 
 # Versions -----------------------------------------------------------------------------------------
@@ -308,6 +307,17 @@ def test_versions_can_be_chosen(quick, translator, tmp_path):
     assert export_translator(translator, tmp_path, 7) == tmp_path / "7"
     assert export_translator(translator, tmp_path) == tmp_path / "8"
     assert {path.name for path in tmp_path.iterdir()} == {"v1", "1.0", "1", "7", "8"}
+
+
+def test_a_second_export_leaves_the_first_as_it_is(quick, numbers_export, translator, tmp_path):
+    first = shutil.copytree(numbers_export, tmp_path / "base" / "1")
+    assert export_translator(translator, tmp_path / "base") == tmp_path / "base" / "2"
+    assert {path.name for path in (tmp_path / "base").iterdir()} == {"1", "2"}
+    before, after = (
+        {file.relative_to(path): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+        for path in (numbers_export, first)
+    )
+    assert before == after
 
 
 def test_a_version_is_never_overwritten(translator, tmp_path):

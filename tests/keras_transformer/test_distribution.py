@@ -40,6 +40,13 @@ def test_two_replicas_train_to_the_weights_of_one(trained, case):
     np.testing.assert_allclose(two, one, atol=1e-5)
 
 
+def test_clipping_is_of_the_sum_of_the_replicas(trained):
+    one, two = (trained[f"clipped/{replicas}/weights"] for replicas in (1, 2))
+    # A gradient of norm 0.1 at rate 0.5.
+    assert np.linalg.norm(one - trained["start"]) == pytest.approx(0.05, rel=1e-3)
+    np.testing.assert_allclose(two, one, atol=1e-6)
+
+
 @pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize("case", CASES)
 def test_the_loss_shown_is_the_mean_over_all_tokens_of_all_replicas(trained, case, replicas):

@@ -37,8 +37,9 @@ def forget_level(monkeypatch):
 
 def test_a_level_that_is_set_is_left_alone(monkeypatch):
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
-    monkeypatch.setattr(os, "dup2", lambda *arguments: pytest.fail("stderr was redirected"))
-    startup.import_tensorflow_quietly()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "dup2", lambda *arguments: pytest.fail("stderr was redirected"))
+        startup.import_tensorflow_quietly()
     assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == "0"
 
 

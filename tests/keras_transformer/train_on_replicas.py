@@ -65,6 +65,15 @@ def main(output: str) -> None:
             results[f"{case}/{replicas}/weights"] = np.concatenate(
                 [v.numpy().ravel() for v in model.trainable_variables]
             )
+        with strategy.scope():
+            model.compile(
+                keras.optimizers.SGD(0.5, global_clipnorm=0.1), loss=SmoothedCrossEntropy(0.1)
+            )
+        model.set_weights(start)
+        model.fit(dataset("ragged"), verbose=0)
+        results[f"clipped/{replicas}/weights"] = np.concatenate(
+            [v.numpy().ravel() for v in model.trainable_variables]
+        )
     model.set_weights(start)
     for case, batches in CASES.items():
         for i, lengths in enumerate(batches):

@@ -123,11 +123,8 @@ def test_lines_before_the_kill_are_kept_and_the_others_as_without_it(whole, kill
     ]
     for line, expected in zip(lines, read_metrics(whole), strict=True):
         assert line.keys() == expected.keys()
-        for name in line.keys() - {"target_tokens_per_second", "loss"}:
-            assert line[name] == pytest.approx(expected[name], rel=1e-4), (line, name)
-        # The interval of the kill is logged from what the new process has seen.
-        if "loss" in line and not last < line["step"] <= last + 10:
-            assert line["loss"] == pytest.approx(expected["loss"], rel=1e-4), line
+        for name in line.keys() - {"target_tokens_per_second"}:
+            assert line[name] == pytest.approx(expected[name], rel=1e-5), (line, name)
 
 
 def test_the_seconds_of_both_parts_are_counted(resumed):
