@@ -50,8 +50,7 @@ def check_export(path: str | Path) -> dict[str, Any]:
             detail = gate(path, runs)
             results[name] = {"ok": True, "detail": detail}
         except Exception as error:  # whatever a loader raises is this gate's finding
-            message = str(error).strip().split("\n")[0]
-            results[name] = {"ok": False, "detail": f"{type(error).__name__}: {message}"}
+            results[name] = {"ok": False, "detail": f"{type(error).__name__}: {_one_line(error)}"}
             results["ok"] = False
     return results
 
@@ -221,6 +220,14 @@ def _need(runs: dict[str, Run]) -> dict[str, Run]:
     if missing:
         raise GateFailed(f"not run: the {' and the '.join(sorted(missing))} loader failed")
     return runs
+
+
+def _one_line(error: Exception) -> str:
+    """What an error says, without TensorFlow's lines about where in the graph it was."""
+    lines = [line.strip() for line in str(error).split("\n")]
+    where = ("Graph execution error", "Detected at node", "<stack traces", "[[")
+    telling = [line for line in lines if line and not line.startswith(where)]
+    return telling[0] if telling else "no message"
 
 
 def _equal(one: Any, other: Any) -> bool:

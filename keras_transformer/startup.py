@@ -35,8 +35,11 @@ def import_tensorflow_quietly() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:
-        import tensorflow  # noqa: F401
+        import tensorflow
         import tensorflow_text  # noqa: F401
+
+        # Such as that the loader which servers use is deprecated in Python.
+        tensorflow.get_logger().setLevel("ERROR")
     finally:
         os.dup2(stderr, 2)
         os.close(stderr)

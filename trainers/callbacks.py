@@ -39,7 +39,8 @@ class RunClock:
 
 def current_step(model: keras.Model) -> int:
     """Updates made so far, over all resumptions."""
-    return int(model.optimizer.iterations)
+    # A variable that several devices hold is no number by itself.
+    return int(keras.ops.convert_to_numpy(model.optimizer.iterations))
 
 
 def diverged(model: keras.Model, what: str) -> TrainingDiverged:
@@ -125,7 +126,8 @@ class LogTraining(keras.callbacks.Callback):
     def _totals(self) -> np.ndarray:
         """Loss sum and tokens since the epoch began, and the time."""
         tracker = self.model._loss_tracker
-        return np.array([float(tracker.total), float(tracker.count), time.monotonic()])
+        total, count = map(keras.ops.convert_to_numpy, (tracker.total, tracker.count))
+        return np.array([total, count, time.monotonic()], np.float64)
 
 
 class SaveCheckpoints(keras.callbacks.Callback):

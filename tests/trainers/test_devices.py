@@ -29,6 +29,7 @@ CHANGES = [
     "training.validate_every_steps=3",
     "training.log_every_steps=1",
     "training.batch_tokens=48",
+    "training.validation_bleu_sentences=3",
     "model.dropout=0.0",
     "tokenizer.vocabulary_size=269",
 ]
