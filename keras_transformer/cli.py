@@ -108,7 +108,7 @@ def evaluate(options: argparse.Namespace) -> int:
         f"BLEU {result['bleu']:.2f}   {result['bleu_signature']}",
         f"chrF {result['chrf']:.2f}",
         f"{result['sentences']} sentences in {result['seconds']:.1f} s, "
-        f"{result['target_tokens_per_second']:.0f} words per second",
+        f"{result['target_tokens_per_second']:.0f} tokens per second",
     ]
     if result["bleu_tokenized_compound_split"] is not None:
         paper = f"{result['bleu_tokenized_compound_split']:.2f}"

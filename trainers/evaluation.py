@@ -137,13 +137,14 @@ def evaluate(
     Returns:
         The keys of `score_translations`, and `bleu_tokenized_compound_split` (None for a language
         that is written without spaces), `seconds`,
-        `target_tokens_per_second` (words of the translations between spaces count as tokens),
+        `target_tokens_per_second` (the tokens of the translations that BLEU is counted in),
         `translations`.
 
     Raises:
         InputError: where the counts differ or are 0, before anything is translated.
     """
     _check_counts(sources, references)
+    tokens = bleu_for(language).tokenizer
     start = time.monotonic()
     translations = [best[0].text for best in translator.translate(sources, batch_sentences)]
     seconds = time.monotonic() - start
@@ -155,7 +156,8 @@ def evaluate(
         if _bleu_tokenizer(language) == "13a"
         else None,
         "seconds": seconds,
-        "target_tokens_per_second": sum(len(text.split()) for text in translations) / seconds,
+        "target_tokens_per_second": sum(len(tokens(text).split()) for text in translations)
+        / seconds,
         "translations": translations,
     }
 

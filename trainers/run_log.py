@@ -32,13 +32,16 @@ class RunLog:
 
     def __init__(self, run_directory: str | Path) -> None:
         self.path = Path(run_directory) / "metrics.jsonl"
-        self._writer = tf.summary.create_file_writer(str(Path(run_directory) / "tensorboard"))
+        self._tensorboard = Path(run_directory) / "tensorboard"
+        self._writer = None
 
     def write(self, step: int, **figures: float) -> None:
         """Writes one line of figures that belong to a step; JSON has null for what is no number."""
         line = {name: value if math.isfinite(value) else None for name, value in figures.items()}
         with self.path.open("a") as file:
             file.write(json.dumps({"step": step, **line}) + "\n")
+        if self._writer is None:  # not before there is something to write
+            self._writer = tf.summary.create_file_writer(str(self._tensorboard))
         with self._writer.as_default(step=step):
             for name, value in figures.items():
                 tf.summary.scalar(name, value)

@@ -66,7 +66,7 @@ class MultiHeadAttention(keras.layers.Layer):
     width of the query. The three wirings of section 3.2.3 are all calls of this layer:
 
     - encoder self-attention: `attention(x, x, attention_mask=padding_mask(source))`,
-    - decoder self-attention: `attention(y, y, attention_mask=causal_mask(target))`,
+    - decoder self-attention: `attention(y, y, attention_mask=causal_mask(length))`,
     - encoder-decoder attention: `attention(y, memory, attention_mask=padding_mask(source))`.
 
     Step-by-step decoding calls `project_memory` once for what does not change and `attend` for

@@ -206,7 +206,7 @@ def test_implicit_and_explicit_masks_are_merged():
 
 @pytest.mark.parametrize("name", ["num_heads", "d_k", "d_v"])
 def test_a_size_below_1_is_refused_by_name(name):
-    with pytest.raises(InputError, match=rf"^{name} must be an integer of at least 1\. Received: 0$"):
+    with pytest.raises(InputError, match=rf"^{name} must be an integer .* Received: 0$"):
         MultiHeadAttention(**{"num_heads": 2, "d_k": 4, "d_v": 4, name: 0})
 
 
