@@ -49,6 +49,9 @@ def check_export(path: str | Path) -> dict[str, Any]:
         try:
             detail = gate(path, runs)
             results[name] = {"ok": True, "detail": detail}
+        except GateFailed as error:
+            results[name] = {"ok": False, "detail": str(error)}
+            results["ok"] = False
         except Exception as error:  # whatever a loader raises is this gate's finding
             results[name] = {"ok": False, "detail": f"{type(error).__name__}: {_one_line(error)}"}
             results["ok"] = False

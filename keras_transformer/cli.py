@@ -83,9 +83,11 @@ def evaluate(options: argparse.Namespace) -> int:
     from trainers.splits import read_split
 
     # What can be wrong with the arguments is found before a model is loaded.
+    _check_output(options.output)
     recipe = _recipe(options)
     if (options.source is None) != (options.reference is None):
-        _refuse("--source and --reference must be given together", "one of them")
+        missing = "--reference" if options.reference is None else "--source"
+        _refuse("--source and --reference must be given together", f"no {missing}")
     language = options.language or (recipe.data.target_language if recipe else None)
     if language is None:
         _refuse("--language must name the target language of an export", "nothing")
@@ -118,6 +120,7 @@ def evaluate(options: argparse.Namespace) -> int:
 
 def translate(options: argparse.Namespace) -> int:
     """Translates N lines into N lines, in order."""
+    _check_output(options.output)
     recipe = _recipe(options)
     if options.n_best and options.beam_size and options.n_best > options.beam_size:
         _refuse(f"--n-best must be at most --beam-size, {options.beam_size}", options.n_best)
@@ -339,6 +342,19 @@ def _write_lines(path: Path | None, lines: Sequence[str]) -> None:
         path.write_bytes(content)
     except OSError as error:
         _refuse("--output must be a file that can be written", error)
+
+
+def _check_output(path: Path | None) -> None:
+    """Refuses a file that cannot be written, before any work; what it holds stays as it is."""
+    if path is None:
+        return
+    existed = path.exists()
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        _refuse("--output must be a file that can be written", error)
+    if not existed:
+        path.unlink()
 
 
 def _result(options: argparse.Namespace, values: dict[str, Any], text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -91,7 +92,7 @@ def _json_option(added: argparse.ArgumentParser) -> None:
 
 def _beam_options(added: argparse.ArgumentParser) -> None:
     added.add_argument("--beam-size", type=_at_least(1), metavar="K", help="1 is greedy search")
-    added.add_argument("--alpha", type=float, metavar="A", help="length penalty")
+    added.add_argument("--alpha", type=_length_penalty, metavar="A", help="length penalty")
 
 
 def _model_options(added: argparse.ArgumentParser) -> None:
@@ -106,7 +107,7 @@ def _demo(added: argparse.ArgumentParser) -> None:
 
 def _train(added: argparse.ArgumentParser) -> None:
     added.add_argument("recipe", metavar="RECIPE.yaml", help="a file, or a shipped recipe's name")
-    added.add_argument("overrides", nargs="*", metavar="KEY.PATH=VALUE")
+    added.add_argument("overrides", nargs="*", default=[], metavar="KEY.PATH=VALUE")
     added.add_argument(
         "--run-dir", type=Path, metavar="RUN", help="default: runs/ and the recipe's name"
     )
@@ -176,6 +177,16 @@ _OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "check-export": _check_export,
     "benchmark": _benchmark,
 }
+
+
+def _length_penalty(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a finite number, at least 0. Received: {text}")
+    return value
 
 
 def _at_least(minimum: int) -> Callable[[str], int]:

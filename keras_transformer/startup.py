@@ -40,6 +40,9 @@ def import_tensorflow_quietly() -> None:
 
         # Such as that the loader which servers use is deprecated in Python.
         tensorflow.get_logger().setLevel("ERROR")
+    except KeyboardInterrupt:
+        os.write(stderr, b"keras-transformer: interrupted\n")
+        os._exit(130)
     finally:
         os.dup2(stderr, 2)
         os.close(stderr)

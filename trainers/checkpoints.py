@@ -82,10 +82,16 @@ class Checkpoints:
         if not steps:
             return None
         folder = self.path(steps[-1])
-        state = json.loads((folder / "state.json").read_text())
-        model = keras.models.load_model(folder / "model.keras")
-        for seed, value in zip(_seeds(model), state.pop("seeds"), strict=True):
-            seed.assign(value)
+        model = load_model(folder / "model.keras", compile=True)
+        try:
+            state = json.loads((folder / "state.json").read_text())
+            for seed, value in zip(_seeds(model), state.pop("seeds"), strict=True):
+                seed.assign(value)
+        except (OSError, ValueError, KeyError) as error:
+            raise InputError(
+                f"{folder / 'state.json'} must be what the checkpoint was saved with. "
+                f"Received: {error}"
+            ) from error
         return model, state
 
     def average(self, last: int) -> Transformer:
@@ -112,7 +118,7 @@ class Checkpoints:
             )
         sums: list[np.ndarray] = []
         for step in steps[-last:]:
-            model = keras.models.load_model(self.path(step) / "model.keras", compile=False)
+            model = load_model(self.path(step) / "model.keras")
             weights = [np.asarray(weight, np.float64) for weight in model.trainable_weights]
             if not sums:
                 sums = weights
@@ -128,6 +134,28 @@ class Checkpoints:
         for variable, total in zip(model.trainable_weights, sums, strict=True):
             variable.assign(total / last)
         return model
+
+
+def load_model(path: str | Path, compile: bool = False) -> Transformer:
+    """Reads a `.keras` file of a `Transformer`.
+
+    Args:
+        path: path of the file.
+        compile: bool. Whether its optimizer and loss are read too.
+
+    Raises:
+        InputError: where it is damaged, or of another model.
+    """
+    try:
+        model = keras.models.load_model(path, compile=compile)
+    except Exception as error:  # zip, HDF5 and JSON each complain in their own way
+        raise InputError(
+            f"{path} must be a whole model file. Received: {type(error).__name__}, "
+            f"{str(error).strip().partition(chr(10))[0]}"
+        ) from error
+    if not isinstance(model, Transformer):
+        raise InputError(f"{path} must hold a Transformer. Received: {type(model).__name__}")
+    return model
 
 
 def save_model(model: keras.Model, path: str | Path) -> None:

@@ -61,7 +61,7 @@ class DataSection(Section):
     validation: Files = key()
     test: Files | None = None
     tfds_data_dir: str | None = None
-    maximum_length: int = key(128, at_least=1)
+    maximum_length: int = key(128, at_least=2)
     maximum_length_ratio: float | None = key(None, at_least=1)
     drop_duplicates: bool = False
 

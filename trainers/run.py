@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import keras
-
 from keras_transformer import Transformer
 from keras_transformer.errors import InputError
 from keras_transformer.tokenizer import TranslationTokenizer
 from keras_transformer.translator import Translator
-from trainers.checkpoints import Checkpoints, save_model
+from trainers.checkpoints import Checkpoints, load_model, save_model
 from trainers.recipe import Recipe, load_recipe
 
 
@@ -55,7 +53,7 @@ class RunDirectory:
     def load_model(self) -> Transformer:
         """The averaged model."""
         self._need(self.model_path, "a model.keras, which 'train' or 'average' writes")
-        return keras.models.load_model(self.model_path, compile=False)
+        return load_model(self.model_path)
 
     def checkpoints(self, keep: int = 5) -> Checkpoints:
         """The checkpoints of the run."""

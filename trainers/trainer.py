@@ -20,6 +20,7 @@ from trainers.corpus import ParallelCorpus, filter_pairs
 from trainers.precision import resolve_precision
 from trainers.recipe import Recipe
 from trainers.run import RunDirectory
+from trainers.run_lock import run_lock
 from trainers.run_log import RunLog
 from trainers.splits import read_split
 from trainers.strategy import create_strategy
@@ -63,12 +64,23 @@ class Trainer:
         try:
             self.run.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"A run directory must be a folder. Received: {error}") from error
+            raise InputError(
+                f"A run directory must be a folder that can be made. Received: {error}"
+            ) from error
         if self.run.recipe_path.exists():
             _check_same_recipe(recipe, self.run)
 
     def train(self) -> None:
-        """Trains to the recipe's end and writes the averaged model."""
+        """Trains to the recipe's end and writes the averaged model.
+
+        Raises:
+            InputError: where the data cannot be used, or another process trains in the directory.
+            TrainingDiverged: where the loss is no longer a finite number.
+        """
+        with run_lock(self.run.path):
+            self._train()
+
+    def _train(self) -> None:
         training = self.recipe.training
         # Strategy before all else: it divides the CPU into devices, which must be done first.
         strategy = create_strategy(training.devices)
@@ -98,6 +110,8 @@ class Trainer:
         log.forget_after(state["step"])
         if self._is_finished(state):
             _say(f"the run is finished: step {state['step']}")
+            if self.run.model_path.exists():  # whatever checkpoints it is the mean of
+                return
         else:
             validation = self._validation(model, tokenizer, validation_batches, validation_corpus)
             self._fit(model, state, batches, validation, log, fingerprints)
@@ -143,7 +157,13 @@ class Trainer:
         )
         if not len(kept):
             raise InputError(f"{corpus.name} must have pairs left after filtering: {counts}")
-        _say(f"{corpus.name}: {counts}")
+        dropped = {
+            reason.replace("_", " "): count
+            for reason, count in counts.items()
+            if count and reason not in ("kept", "total")
+        }
+        details = "".join(f", {count} dropped as {reason}" for reason, count in dropped.items())
+        _say(f"{corpus.name}: {counts['kept']} of {counts['total']} pairs{details}")
         return TokenBatches(
             TokenSequences(source_ids[row] for row in kept),
             TokenSequences(target_ids[row] for row in kept),

@@ -1,5 +1,6 @@
 """Every command, by `main([...])` here and by `python -m keras_transformer` elsewhere."""
 
+import functools
 import json
 import math
 import os
@@ -12,6 +13,7 @@ import pytest
 import sacrebleu
 from small_translators import SENTENCES, numbers, numbers_recipe_text
 
+from export import loaded
 from keras_transformer import cli
 from keras_transformer.cli import main
 from keras_transformer.errors import InputError
@@ -40,6 +42,26 @@ def in_new_process(*words, input=b"", **changes) -> subprocess.CompletedProcess:
         cwd="/",
         capture_output=True,
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def models_are_loaded_once():
+    """Or most of the time would go into loading the same models again for each command."""
+    load, kept = RunDirectory.load_translator, {}
+
+    def load_once(run, beam_size=None, alpha=None):
+        decoding = run.load_recipe().decoding
+        beam_size = decoding.beam_size if beam_size is None else beam_size
+        alpha = decoding.alpha if alpha is None else alpha
+        key = (run.path, beam_size, alpha)
+        if key not in kept:
+            kept[key] = load(run, beam_size=beam_size, alpha=alpha)
+        return kept[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunDirectory, "load_translator", load_once)
+        patch.setattr(loaded, "ExportedTranslator", functools.cache(loaded.ExportedTranslator))
+        yield
 
 
 @pytest.fixture
@@ -388,22 +410,20 @@ def test_score_refuses_an_export_and_unlike_files(numbers_run, numbers_export, r
 # train, average, export, check-export, benchmark --------------------------------------------------
 
 
-def test_train_prints_json_alone_on_stdout(read_json, run_command, refuse, numbers_run, tmp_path):
-    corpus = numbers_run.path.parent / "corpus"
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(numbers_recipe_text(corpus))
-    run = tmp_path / "trained"
+def test_train_prints_json_alone_on_stdout(refuse, numbers_run, tmp_path):
+    recipe, run = tmp_path / "recipe.yaml", RunDirectory(tmp_path / "trained")
+    recipe.write_text(numbers_recipe_text(numbers_run.path.parent / "corpus"))
     # The recipe, options and overrides in the order of the manual.
-    words = ("train", recipe, "--run-dir", run, "training.validation_bleu_sentences=0")
-    assert read_json(*words) == {"run_dir": str(run)}
-    assert RunDirectory(run).checkpoints().steps()[-1] == 3
-    assert RunDirectory(run).model_path.exists()
-    assert RunDirectory(run).load_recipe().training.validation_bleu_sentences == 0
-    # Again: it resumes, and finds nothing left to do.
-    code, output, errors = run_command(*words)
-    assert code == 0 and output == f"trained {run}\n" and "the run is finished: step 3" in errors
-    line = refuse(*words, "model.d_model=64")
-    assert "model.d_model" in line
+    words = ("train", recipe, "--run-dir", run.path, "training.validation_bleu_sentences=2")
+    done = in_new_process(*words, "--json")
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.count(b"\n") == 1
+    assert json.loads(done.stdout) == {"run_dir": str(run.path)}
+    assert b"step 3" in done.stderr and b"loss" in done.stderr
+    assert run.checkpoints().steps()[-1] == 3 and run.model_path.exists()
+    assert run.load_recipe().training.validation_bleu_sentences == 2
+    # The same run with another model.
+    assert "model.d_model" in refuse(*words, "model.d_model=64")
 
 
 def test_train_refuses_a_wrong_recipe(refuse, tmp_path):

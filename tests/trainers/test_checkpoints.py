@@ -10,7 +10,7 @@ from small_runs import everything_in, largest_difference
 
 from keras_transformer import SmoothedCrossEntropy, TransformerSchedule
 from keras_transformer.errors import InputError
-from trainers.checkpoints import Checkpoints, save_model
+from trainers.checkpoints import Checkpoints, load_model, save_model
 
 
 def compiled(dtype=None, **changes):
@@ -201,3 +201,14 @@ class TestAveraging:
         checkpoints.save(compiled(**change), 2, {})
         with pytest.raises(InputError, match="equal shapes.*Received: others at step 2"):
             checkpoints.average(2)
+
+
+@pytest.mark.parametrize("damage", [b"", b"junk", None])
+def test_a_damaged_model_file_is_named(tmp_path, damage):
+    path = tmp_path / "model.keras"
+    if damage is None:
+        path.mkdir()
+    else:
+        path.write_bytes(damage)
+    with pytest.raises(InputError, match=r"model\.keras must be a whole model file\. Received: \S"):
+        load_model(path)

@@ -176,6 +176,7 @@ class TestPrecision:
         assert [line["step"] for line in training_lines(run)] == [3]
         check_float32(run, last=2)
 
+    @pytest.mark.slow
     def test_mixed_float16_keeps_its_loss_scale_and_place_in_the_data(
         self, recipe_path, tmp_path, monkeypatch
     ):
