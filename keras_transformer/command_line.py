@@ -57,7 +57,7 @@ class _Parser(argparse.ArgumentParser):
         if unknown and (overrides is None or any(word.startswith("-") for word in unknown)):
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         if unknown:
-            overrides.extend(unknown)
+            options.overrides = [*overrides, *unknown]
         return options
 
 

@@ -128,7 +128,6 @@ def test_a_benchmark_hands_on_just_its_settings(what):
         ("translate run another", "unrecognized arguments: another"),
         ("train r.yaml --run-dir run --wrong", "unrecognized arguments: --wrong"),
         ("translate run --alpha", "argument --alpha: expected one argument"),
-        ("translate run --alpha high", "argument --alpha: invalid float value: 'high'"),
         ("benchmark", "the following arguments are required: train|decode"),
         ("benchmark walk", "argument train|decode: invalid choice: 'walk'"),
         ("benchmark train --dtype int8", "argument --dtype: invalid choice: 'int8'"),
@@ -138,6 +137,14 @@ def test_what_is_not_understood_is_said_in_one_line(capsys, words, message):
     line = refused(capsys, *words.split())
     assert line.startswith("keras-transformer") and message in line
     assert line.endswith("--help")
+
+
+@pytest.mark.parametrize("value", ["high", "-0.1", "nan", "inf", ""])
+@pytest.mark.parametrize("command", ["translate", "evaluate", "export"])
+def test_a_length_penalty_is_a_number_from_0_on(capsys, command, value):
+    line = refused(capsys, command, *REQUIRED[command], f"--alpha={value}")
+    expected = f"argument --alpha: must be a finite number, at least 0. Received: {value};"
+    assert expected in line
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "two", "1.5", ""])
