@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,24 +19,26 @@ def run_lock(directory: Path) -> Iterator[None]:
         directory: path of the run.
 
     Raises:
-        InputError: where another process holds it, or nothing can be written there.
+        InputError: where another process holds it, or it is no folder.
 
     Example:
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as run, run_lock(Path(run)):
-    ...     sorted(path.name for path in Path(run).iterdir())
-    ['.lock']
+    ...     print("no other process trains here")
+    no other process trains here
     """
     with contextlib.ExitStack() as stack:
         try:
-            file = stack.enter_context((directory / ".lock").open("w"))
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The folder itself is locked: a run directory holds no file for it.
+            descriptor = os.open(directory, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InputError(
                 f"A run directory must not be in use. Received: {directory}, in which another "
                 "process trains"
             ) from None
         except OSError as error:
-            raise InputError(f"A run directory must be writable. Received: {error}") from error
+            raise InputError(f"A run directory must be a folder. Received: {error}") from error
         yield

@@ -138,6 +138,14 @@ class TestLoading:
         alone = keras.models.load_model(checkpoints.path(1) / "model.keras")
         assert [v.numpy().tolist() for v in alone.non_trainable_variables] != seeds
 
+    @pytest.mark.parametrize("text", ["", "{", "{}", '{"seeds": []}'])
+    def test_a_damaged_state_is_named(self, model, tmp_path, text):
+        checkpoints = Checkpoints(tmp_path)
+        checkpoints.save(model, 1, {})
+        (checkpoints.path(1) / "state.json").write_text(text)
+        with pytest.raises(InputError, match=r"state\.json must be .*Received: \S"):
+            checkpoints.load_latest()
+
 
 class TestAveraging:
     @pytest.mark.parametrize("policy", POLICIES)

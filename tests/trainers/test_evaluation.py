@@ -168,6 +168,12 @@ class TestEvaluate:
         words = sum(len(re.findall(r"\w+|[.?!]", line)) for line in ONE_RIGHT)
         assert result["target_tokens_per_second"] * result["seconds"] == pytest.approx(words)
 
+    def test_chinese_has_tokens_of_its_own_and_no_compounds(self):
+        result = evaluate(Parrot(CHINESE), ["a", "b"], CHINESE_REFERENCES, "zh")
+        assert result["bleu_tokenized_compound_split"] is None
+        characters = sum(map(len, CHINESE))
+        assert result["target_tokens_per_second"] * result["seconds"] == pytest.approx(characters)
+
     def test_counts_that_differ_are_found_before_any_work(self):
         translator = Parrot(["a"])
         with pytest.raises(InputError, match="Received: 2 and 3$"):

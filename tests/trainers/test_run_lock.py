@@ -41,6 +41,6 @@ def test_a_run_that_has_ended_can_be_started_again(tmp_path):
 
 
 def test_a_directory_that_does_not_exist_is_refused(tmp_path):
-    message = "must be writable. Received: .*missing"
+    message = "must be a folder. Received: .*missing"
     with pytest.raises(InputError, match=message), run_lock(tmp_path / "missing"):
         pass
