@@ -212,11 +212,23 @@ class SubwordTokenizer:
         """The TensorFlow Text tokenizer that the graph uses; a SavedModel must track it."""
         if self._resource is None:
             import tensorflow_text
+            from tensorflow_text.python.ops import sentencepiece_tokenizer as ops
+
+            shared_name = self.fingerprint
+
+            class SharedModel(ops._SentencepieceModelResource):
+                # Without a name the model belongs to the op's kernel, and goes with it when
+                # TensorFlow drops its kernels: tf.random.set_seed and clear_session do.
+                def _create_resource(self):
+                    return ops.gen_sentencepiece_tokenizer.sentencepiece_op(
+                        model=self._model, shared_name=shared_name
+                    )
 
             with tf.init_scope():  # a first use while a function is traced must outlive the trace
                 self._resource = tensorflow_text.SentencepieceTokenizer(
                     model=self.model_proto, out_type=tf.int32
                 )
+                self._resource._model_resource = SharedModel(self.model_proto, None)
         return self._resource
 
     def encode_graph(self, text: tf.Tensor) -> tf.RaggedTensor:
