@@ -10,8 +10,9 @@ VERSION = re.search(
     r'^__version__ = "(.+)"$', (ROOT / "keras_transformer" / "__init__.py").read_text(), re.M
 ).group(1)
 
+BEAM = ["apache-beam>=2.77,<3"]
 PICTURES = ["matplotlib>=3.9"]
-TEST = ["hypothesis>=6.100", "pytest>=8.2", "ruff>=0.17,<0.18", *PICTURES]
+TEST = ["hypothesis>=6.100", "pytest>=8.2", "ruff>=0.17,<0.18", *BEAM, *PICTURES]
 
 setup(
     name="keras-transformer",
@@ -30,27 +31,35 @@ setup(
     # the package that reads them.
     package_dir={"trainers.recipes": "recipes"},
     package_data={
+        "export": ["*.c"],
+        "export.checking": ["server_operations/*.txt"],
         "trainers": ["demo_corpus/*.xz", "demo_corpus/*.md", "demo_corpus/*.txt"],
         "trainers.recipes": ["*.yaml"],
     },
     zip_safe=False,
     install_requires=[
+        "grpcio>=1.70",
         "keras>=3.15.1,<4",
         "keras-nlp>=0.32,<0.33",
         # tensorflow-datasets prepares sets with it and does not ask for it.
         "importlib_resources",
         "numpy",
         "pyyaml>=6",
+        "requests>=2.32",
         "sacrebleu>=2.6",
         "sacremoses>=0.1.1",
-        "sentencepiece>=0.2.1",
+        # The first that reads a model from memory and does not hang.
+        "sentencepiece>=0.2.3",
+        "tenacity>=9",
         "tensorboard>=2.20",
         "tensorflow>=2.21,<2.22",
         "tensorflow-datasets>=4.9.10",
+        "tensorflow-serving-api>=2.21,<2.22",
         # Of tensorflow's minor version, for its compiled operations; 2.21.0 cannot be imported.
         "tensorflow-text>=2.21.1,<2.22",
     ],
     extras_require={
+        "beam": BEAM,
         "gpu": ["tensorflow[and-cuda]>=2.21,<2.22"],
         "japanese": ["sacrebleu[ja]>=2.6"],
         "pictures": PICTURES,

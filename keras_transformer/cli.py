@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from keras_transformer.command_io import (
+    check_output,
+    print_json,
+    print_result,
+    print_translations,
+    progress_on_stderr,
+    refuse,
+    say,
+    say_cut,
+    write_lines,
+)
 from keras_transformer.command_line import command_line
 
 if TYPE_CHECKING:  # each command imports what it needs, when it runs
@@ -19,6 +29,7 @@ if TYPE_CHECKING:  # each command imports what it needs, when it runs
     from trainers.recipe import Recipe
 
 DEMO_RECIPE = "tatoeba-en-de-small.yaml"
+_CARD_SCORES = ("bleu", "bleu_signature", "chrf", "sentences")
 DEMO_SENTENCES = (
     "I would like a cup of coffee.",
     "Where is the nearest station?",
@@ -55,12 +66,12 @@ def train(options: argparse.Namespace) -> int:
     recipe = load_recipe(options.recipe, options.overrides)
     run = options.run_dir or Path("runs") / Path(options.recipe).stem
     try:
-        with _progress_on_stderr():
+        with progress_on_stderr():
             Trainer(recipe, run).train()
     except TrainingDiverged as error:
         print(f"keras-transformer: {error}", file=sys.stderr)
         return 1
-    return _result(options, {"run_dir": str(run)}, f"trained {run}")
+    return print_result(options, {"run_dir": str(run)}, f"trained {run}")
 
 
 def average(options: argparse.Namespace) -> int:
@@ -69,7 +80,7 @@ def average(options: argparse.Namespace) -> int:
 
     run = RunDirectory(options.run)
     count = run.average(options.last)
-    return _result(
+    return print_result(
         options,
         {"model": str(run.model_path), "checkpoints": count},
         f"{run.model_path}: mean of the last {count} checkpoints",
@@ -83,29 +94,32 @@ def evaluate(options: argparse.Namespace) -> int:
     from trainers.splits import read_split
 
     # What can be wrong with the arguments is found before a model is loaded.
-    _check_output(options.output)
+    check_output(options.output)
     recipe = _recipe(options)
     if (options.source is None) != (options.reference is None):
         missing = "--reference" if options.reference is None else "--source"
-        _refuse("--source and --reference must be given together", f"no {missing}")
+        refuse("--source and --reference must be given together", f"no {missing}")
     language = options.language or (recipe.data.target_language if recipe else None)
     if language is None:
-        _refuse("--language must name the target language of an export", "nothing")
+        refuse("--language must name the target language of an export", "nothing")
     if options.source:
         corpus = read_parallel_files(options.source, options.reference)
     elif recipe:
         corpus = read_split(recipe.data, "test")
     else:
-        _refuse("An export is evaluated on --source and --reference", "neither")
+        refuse("An export is evaluated on --source and --reference", "neither")
     translator = _translator(options, recipe)
-    if recipe:
-        _say_cut(translator, corpus.sources)
     result = evaluate_translator(
-        translator, corpus.sources, corpus.targets, language, _batch_sentences(recipe)
+        translator,
+        corpus.sources,
+        corpus.targets,
+        language,
+        _batch_sentences(recipe),
+        on_cut=say_cut("source", translator.maximum_source_length),
     )
     translations = result.pop("translations")
     if options.output:
-        _write_lines(options.output, translations)
+        write_lines(options.output, translations)
     lines = [
         f"BLEU {result['bleu']:.2f}   {result['bleu_signature']}",
         f"chrF {result['chrf']:.2f}",
@@ -115,36 +129,20 @@ def evaluate(options: argparse.Namespace) -> int:
     if result["bleu_tokenized_compound_split"] is not None:
         paper = f"{result['bleu_tokenized_compound_split']:.2f}"
         lines.insert(1, f"tokenised, compound-split BLEU (the paper's kind) {paper}")
-    return _result(options, result, "\n".join(lines))
+    return print_result(options, result, "\n".join(lines))
 
 
 def translate(options: argparse.Namespace) -> int:
     """Translates N lines into N lines, in order."""
-    _check_output(options.output)
+    check_output(options.output)
     recipe = _recipe(options)
     if options.n_best and options.beam_size and options.n_best > options.beam_size:
-        _refuse(f"--n-best must be at most --beam-size, {options.beam_size}", options.n_best)
+        refuse(f"--n-best must be at most --beam-size, {options.beam_size}", options.n_best)
     lines = _read_lines(options.input)
     translator = _translator(options, recipe, n_best=options.n_best or 1)
-    if recipe:
-        _say_cut(translator, lines)
-    results = translator.translate(lines, _batch_sentences(recipe))
-    if options.n_best:
-        texts = [
-            f"{number}\t{hypothesis.score:.6f}\t{hypothesis.text}"
-            for number, found in enumerate(results, 1)
-            for hypothesis in found[: options.n_best]
-        ]
-    else:
-        texts = [found[0].text for found in results]
-    if options.output or not options.json:
-        _write_lines(options.output, texts)
-    if options.json:
-        best = [found[: options.n_best or 1] for found in results]
-        _print_json(
-            {"translations": [[hypothesis._asdict() for hypothesis in found] for found in best]}
-        )
-    return 0
+    on_cut = say_cut("source", translator.maximum_source_length)
+    results = translator.translate(lines, _batch_sentences(recipe), on_cut)
+    return print_translations(options, results, options.n_best)
 
 
 def score(options: argparse.Namespace) -> int:
@@ -152,49 +150,89 @@ def score(options: argparse.Namespace) -> int:
     from trainers.corpus import read_parallel_files
 
     recipe = _recipe(options)
-    if recipe is None:
-        _refuse("score needs a run directory", f"the export {options.model}")
     corpus = read_parallel_files(options.source, options.target)
     translator = _translator(options, recipe)
-    _say_cut(translator, corpus.sources, corpus.targets)
-    results = translator.score(corpus.sources, corpus.targets)
+    results = translator.score(
+        corpus.sources, corpus.targets, _batch_sentences(recipe), say_cut("source or target")
+    )
     if options.json:
-        _print_json(
+        print_json(
             {
                 "log_probabilities": [value for value, _ in results],
                 "tokens": [count for _, count in results],
             }
         )
     else:
-        _write_lines(None, [f"{value:.6f}" for value, _ in results])
+        write_lines(None, [f"{value:.6f}" for value, _ in results])
     return 0
 
 
 def export(options: argparse.Namespace) -> int:
     """Writes BASE/N/saved_model.pb."""
+    from export.publish import check_publication
     from export.saved_model import export_translator
-    from trainers.run import RunDirectory
+    from export.signatures import check_signatures
+    from trainers.run import RunDirectory, with_policy
 
+    check_publication(options.output, options.version, options.keep)
+    signatures = check_signatures(options.signatures)
     run = RunDirectory(options.run)
     recipe = run.load_recipe()
-    translator = run.load_translator(beam_size=options.beam_size, alpha=options.alpha)
-    sample = _validation_sample(recipe)
-    path = export_translator(translator, options.output, options.version, sample)
-    return _result(options, {"path": str(path), "version": int(path.name)}, f"exported {path}")
+    model = run.load_model() if options.weights == "averaged" else run.load_last_model()
+    translator = run.load_translator(
+        with_policy(model, options.precision),
+        beam_size=options.beam_size,
+        alpha=options.alpha,
+        maximum_source_length=options.maximum_source_length,
+        maximum_extra_length=options.maximum_extra_length,
+    )
+    path = export_translator(
+        translator,
+        options.output,
+        options.version,
+        _validation_sample(recipe),
+        signatures,
+        options.keep,
+        facts={
+            "recipe": recipe.to_dict(),
+            "weights": options.weights,
+            "bleu": _measure_bleu(translator, recipe, options.bleu_sentences),
+        },
+    )
+    return print_result(options, {"path": str(path), "version": int(path.name)}, f"exported {path}")
 
 
 def check_export(options: argparse.Namespace) -> int:
     """Runs the gates that an export must pass; exit code 1 where one fails."""
-    from export.checks import check_export as check
+    from export.checking.checks import check_export as check
 
-    result = check(options.export)
+    result = check(options.export, options.fuzz)
     lines = [
         f"{'ok  ' if gate['ok'] else 'FAIL'} {name}: {gate['detail']}"
         for name, gate in result.items()
         if name != "ok"
     ]
-    _result(options, result, "\n".join(lines))
+    print_result(options, result, "\n".join(lines))
     return 0 if result["ok"] else 1
+
+
+def serve_client(options: argparse.Namespace) -> int:
+    """Translates N lines into N lines through a TensorFlow Serving server."""
+    from export.serving.client import ServingClient
+
+    check_output(options.output)
+    lines = _read_lines(options.input)
+    with ServingClient(
+        options.url,
+        model=options.model,
+        timeout=options.timeout,
+        retry_seconds=options.retry_seconds,
+        concurrency=options.concurrency,
+    ) as client:
+        results = client.translate(
+            lines, options.batch_size, n_best=options.n_best or 1, on_cut=say_cut("source")
+        )
+    return print_translations(options, results, options.n_best)
 
 
 def benchmark(options: argparse.Namespace) -> int:
@@ -203,12 +241,12 @@ def benchmark(options: argparse.Namespace) -> int:
 
     arguments = {name: value for name, value in vars(options).items() if name in options.settings}
     result = getattr(benchmarks, f"measure_{options.what}")(**arguments)
-    return _result(options, result, json.dumps(result, indent=2))
+    return print_result(options, result, json.dumps(result, indent=2))
 
 
 def demo(options: argparse.Namespace) -> int:
     """The whole path on the shipped corpus."""
-    from export.checks import check_export as check
+    from export.checking.checks import check_export as check
     from export.loaded import ExportedTranslator
     from export.saved_model import export_translator
     from trainers.evaluation import evaluate as evaluate_translator
@@ -220,22 +258,28 @@ def demo(options: argparse.Namespace) -> int:
     overrides = [] if options.minutes is None else [f"training.minutes={options.minutes}"]
     recipe = load_recipe(DEMO_RECIPE, overrides)
     run = RunDirectory(options.run_dir)
-    with _progress_on_stderr():
+    with progress_on_stderr():
         Trainer(recipe, run.path).train()
-    _say("evaluating the averaged model on the test sentences")
+    say("evaluating the averaged model on the test sentences")
     test = read_split(recipe.data, "test")
     translator = run.load_translator()
     scores = evaluate_translator(
         translator, test.sources, test.targets, recipe.data.target_language
     )
     translations = scores.pop("translations")
-    _say(f"BLEU {scores['bleu']:.2f} ({scores['bleu_signature']})")
-    _say("exporting")
-    path = export_translator(translator, run.path / "export", sample=_validation_sample(recipe))
+    say(f"BLEU {scores['bleu']:.2f} ({scores['bleu_signature']})")
+    say("exporting")
+    bleu = {key: scores[key] for key in _CARD_SCORES} | {"split": "test"}
+    path = export_translator(
+        translator,
+        run.path / "export",
+        sample=_validation_sample(recipe),
+        facts={"recipe": recipe.to_dict(), "weights": "averaged", "bleu": bleu},
+    )
     gates = check(path)
     failed = [name for name, gate in gates.items() if name != "ok" and not gate["ok"]]
     if failed:
-        _say(f"the export failed {', '.join(failed)}: keras-transformer check-export {path}")
+        say(f"the export failed {', '.join(failed)}: keras-transformer check-export {path}")
     served = ExportedTranslator(path).translate(DEMO_SENTENCES)
     examples = [
         {"source": source, "translation": found[0].text}
@@ -255,7 +299,7 @@ def demo(options: argparse.Namespace) -> int:
             )[:5]
         ),
     ]
-    _result(
+    print_result(
         options,
         {**scores, "export": str(path), "export_ok": gates["ok"], "examples": examples},
         "\n".join(lines),
@@ -275,13 +319,13 @@ def _recipe(options: argparse.Namespace) -> Recipe | None:
     try:
         version_directory(options.model)
     except InputError:
-        _refuse(
+        refuse(
             "RUN_OR_EXPORT must be a run directory, with a recipe.yaml, or an export, with a "
             "saved_model.pb",
             options.model,
         )
     if options.beam_size is not None or options.alpha is not None:
-        _refuse(
+        refuse(
             "--beam-size and --alpha are part of an export; set them when exporting",
             f"{options.model}, which is no run directory",
         )
@@ -301,7 +345,7 @@ def _translator(
         return run.load_translator(beam_size=beam_size, alpha=options.alpha)
     translator = ExportedTranslator(options.model)
     if n_best > translator.beam_size:
-        _refuse(f"--n-best must be at most the export's {translator.beam_size}", n_best)
+        refuse(f"--n-best must be at most the export's {translator.beam_size}", n_best)
     return translator
 
 
@@ -319,8 +363,31 @@ def _validation_sample(recipe: Recipe) -> tuple[str, ...]:
     try:
         return tuple(read_split(recipe.data, "validation").sources[:20])
     except InputError as error:
-        _say(f"checked without validation sentences: {error}")
+        say(f"checked without validation sentences: {error}")
         return ()
+
+
+def _measure_bleu(translator: Translator, recipe: Recipe, sentences: int) -> dict[str, Any] | None:
+    """The scores of a model card, on the first test sentences; None where they are not at hand."""
+    from keras_transformer.errors import InputError
+    from trainers.evaluation import evaluate as evaluate_translator
+    from trainers.splits import read_split
+
+    if sentences == 0 or (recipe.data.test and recipe.data.test.tfds is not None):
+        return None  # reading it could start a download
+    try:
+        test = read_split(recipe.data, "test")
+    except InputError as error:
+        say(f"the model card has no BLEU: {error}")
+        return None
+    scores = evaluate_translator(
+        translator,
+        test.sources[:sentences],
+        test.targets[:sentences],
+        recipe.data.target_language,
+        recipe.decoding.batch_sentences,
+    )
+    return {key: scores[key] for key in _CARD_SCORES} | {"split": "test"}
 
 
 def _read_lines(path: Path | None) -> list[str]:
@@ -329,69 +396,6 @@ def _read_lines(path: Path | None) -> list[str]:
     if path is not None:
         return read_lines(path)
     return split_lines(sys.stdin.buffer.read(), "stdin")
-
-
-def _write_lines(path: Path | None, lines: Sequence[str]) -> None:
-    # Bytes: whatever the locale, text is UTF-8.
-    content = "".join(f"{line}\n" for line in lines).encode()
-    if path is None:
-        sys.stdout.buffer.write(content)
-        sys.stdout.buffer.flush()
-        return
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        _refuse("--output must be a file that can be written", error)
-
-
-def _check_output(path: Path | None) -> None:
-    """Refuses a file that cannot be written, before any work; what it holds stays as it is."""
-    if path is None:
-        return
-    existed = path.exists()
-    try:
-        path.open("ab").close()
-    except OSError as error:
-        _refuse("--output must be a file that can be written", error)
-    if not existed:
-        path.unlink()
-
-
-def _result(options: argparse.Namespace, values: dict[str, Any], text: str) -> int:
-    """Prints the command's result: one JSON object, or text."""
-    if options.json:
-        _print_json(values)
-    else:
-        _write_lines(None, [text])
-    return 0
-
-
-def _print_json(values: dict[str, Any]) -> None:
-    _write_lines(None, [json.dumps(values, ensure_ascii=False)])
-
-
-@contextlib.contextmanager
-def _progress_on_stderr() -> Iterator[None]:
-    """Keras prints its progress bar on stdout, which is the result's."""
-    with contextlib.redirect_stdout(sys.stderr):
-        yield
-
-
-def _refuse(expected: str, received: Any) -> None:
-    from keras_transformer.errors import InputError
-
-    raise InputError(f"{expected}. Received: {received}")
-
-
-def _say(message: str) -> None:
-    print(message, file=sys.stderr)
-
-
-def _say_cut(translator: Translator, sources: Sequence[str], targets: Sequence[str] = ()) -> None:
-    for row in translator.cut_sources(sources):
-        _say(f"source line {row + 1} is cut to {translator.maximum_source_length} tokens")
-    for row in translator.cut_targets(targets):
-        _say(f"target line {row + 1} is cut to {translator.maximum_target_length} tokens")
 
 
 COMMANDS = {
@@ -403,5 +407,6 @@ COMMANDS = {
     "score": score,
     "export": export,
     "check-export": check_export,
+    "serve-client": serve_client,
     "benchmark": benchmark,
 }

@@ -92,7 +92,7 @@ def _json_option(added: argparse.ArgumentParser) -> None:
 
 def _beam_options(added: argparse.ArgumentParser) -> None:
     added.add_argument("--beam-size", type=_at_least(1), metavar="K", help="1 is greedy search")
-    added.add_argument("--alpha", type=_length_penalty, metavar="A", help="length penalty")
+    added.add_argument("--alpha", type=_not_negative, metavar="A", help="length penalty")
 
 
 def _model_options(added: argparse.ArgumentParser) -> None:
@@ -146,10 +146,67 @@ def _export(added: argparse.ArgumentParser) -> None:
     added.add_argument("--output", type=Path, required=True, metavar="BASE")
     added.add_argument("--version", type=_at_least(1), metavar="N", help="default: the next")
     _beam_options(added)
+    added.add_argument(
+        "--maximum-source-length", type=_at_least(1), metavar="N", help="tokens; more are cut"
+    )
+    added.add_argument(
+        "--maximum-extra-length",
+        type=_at_least(0),
+        metavar="N",
+        help="tokens that a translation may have more than its source",
+    )
+    added.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
+    added.add_argument("--weights", choices=("averaged", "last"), default="averaged")
+    added.add_argument(
+        "--signatures",
+        type=lambda text: tuple(name.strip() for name in text.split(",")),
+        metavar="NAME,...",
+        help="default: serving_default,n_best,score,align",
+    )
+    added.add_argument(
+        "--keep", type=_at_least(1), metavar="N", help="remove all but the N highest versions"
+    )
+    added.add_argument(
+        "--bleu-sentences",
+        type=_at_least(0),
+        default=1000,
+        metavar="N",
+        help="test sentences, at most, that the model card's BLEU is measured on (1000)",
+    )
 
 
 def _check_export(added: argparse.ArgumentParser) -> None:
     added.add_argument("export", metavar="DIR", type=Path)
+    added.add_argument(
+        "--fuzz",
+        type=_at_least(0),
+        default=0,
+        metavar="N",
+        help="send N random byte strings too, which takes a while",
+    )
+
+
+def _serve_client(added: argparse.ArgumentParser) -> None:
+    added.add_argument(
+        "url", metavar="URL", help="grpc://HOST:8500 or http://HOST:8501, or grpcs, https"
+    )
+    added.add_argument("--model", default="translator", metavar="NAME", help="default: translator")
+    added.add_argument("--input", type=Path, help="default: stdin")
+    added.add_argument("--output", type=Path, help="default: stdout")
+    added.add_argument(
+        "--n-best", type=_at_least(1), metavar="N", help="N hypotheses: line, score, text"
+    )
+    added.add_argument("--batch-size", type=_at_least(1), default=32, metavar="B")
+    added.add_argument(
+        "--concurrency", type=_at_least(1), default=4, metavar="C", help="requests at a time"
+    )
+    added.add_argument("--timeout", type=_not_negative, default=60.0, help="seconds of one request")
+    added.add_argument(
+        "--retry-seconds",
+        type=_not_negative,
+        default=60.0,
+        help="how long to try again while the server is unavailable",
+    )
 
 
 def _benchmark(added: argparse.ArgumentParser) -> None:
@@ -175,11 +232,12 @@ _OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "score": _score,
     "export": _export,
     "check-export": _check_export,
+    "serve-client": _serve_client,
     "benchmark": _benchmark,
 }
 
 
-def _length_penalty(text: str) -> float:
+def _not_negative(text: str) -> float:
     try:
         value = float(text)
     except ValueError:

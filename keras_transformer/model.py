@@ -177,6 +177,20 @@ class Transformer(keras.Model):
         state = SearchState(ancestors, (caches, memories, memory_mask))
         return self.output_projection.logits(x, output_kernel), state
 
+    def decoder_output(self, source, target):
+        """What the softmax projection turns into logits, without dropout.
+
+        Args:
+            source: int tensor [B, S], 0 = padding.
+            target: int tensor [B, T], the target shifted right.
+
+        Returns:
+            Float tensor [B, T, d_model].
+        """
+        memory, mask = self.encode(source)
+        y = self.target_positions(self.target_embedding(target))
+        return self.decoder(y, memory, memory_attention_mask=mask)
+
     def attention_weights(self, source, target) -> dict[str, list]:
         """The weights of every attention of every layer, without dropout.
 

@@ -8,14 +8,15 @@ from pathlib import Path
 
 
 def is_command_line() -> bool:
-    """Whether this process is `keras-transformer` or `python -m keras_transformer`.
+    """Whether this is `keras-transformer`, `python -m keras_transformer` or `... export.beam`.
 
     Example:
 
     >>> is_command_line()
     False
     """
-    if Path(sys.argv[0]).name == "keras-transformer":
+    program = Path(sys.argv[0])
+    if program.name == "keras-transformer" or program.parts[-2:] == ("export", "beam.py"):
         return True
     # While `python -m` imports the package, argv[0] is still "-m".
     return sys.argv[0] == "-m" and "keras_transformer" in sys.orig_argv

@@ -242,6 +242,10 @@ class SubwordTokenizer:
         kept = tf.ragged.boolean_mask(ids, before_end & has_text)  # [N, None]
         return prepare_in_graph(self.resource.detokenize(kept))
 
+    def pieces_graph(self, ids: tf.Tensor) -> tf.Tensor:
+        """`pieces` for a matrix of ids: int32 [N, T] to string [N, T], empty for `PAD_ID`."""
+        return tf.where(tf.equal(ids, PAD_ID), "", self.resource.id_to_string(ids))
+
 
 class TranslationTokenizer:
     """The tokenizers of the source and of the target language: one shared model, or two.

@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from keras_transformer.errors import InputError
+from keras_transformer.sentencepiece_model import ModelProto
 from keras_transformer.text_preparation import prepare
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
@@ -122,14 +123,14 @@ def train_model_proto(
     return _with_exact_scores(model.getvalue()) if kind == "unigram" else model.getvalue()
 
 
-def parse_model_proto(model_proto: bytes):
+def parse_model_proto(model_proto: bytes) -> ModelProto:
     """Returns a serialized SentencePiece model as a message: its pieces, scores and options.
 
     Args:
         model_proto: bytes, a serialized model, such as `SubwordTokenizer.model_proto`.
 
     Returns:
-        A `sentencepiece_model_pb2.ModelProto`.
+        A `keras_transformer.sentencepiece_model.ModelProto`.
 
     Example:
 
@@ -138,9 +139,7 @@ def parse_model_proto(model_proto: bytes):
     >>> parse_model_proto(tokenizer.model_proto).trainer_spec.vocab_size
     272
     """
-    from sentencepiece import sentencepiece_model_pb2
-
-    return sentencepiece_model_pb2.ModelProto.FromString(model_proto)
+    return ModelProto.FromString(model_proto)
 
 
 def _check_size(key: str, value: int) -> None:

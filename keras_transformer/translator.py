@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from keras_transformer.errors import InputError
+from keras_transformer.forced_decoding import alignment, label_log_probabilities
 from keras_transformer.model import Transformer
 from keras_transformer.search import EMPTY_SCORE, beam_search
 from keras_transformer.tokenizer import (
@@ -27,6 +28,58 @@ class Hypothesis(NamedTuple):
     score: float
 
 
+class Translations(NamedTuple):
+    """The hypotheses of a batch of N texts, best first.
+
+    Attributes:
+        texts: string tensor [N, K].
+        scores: float32 tensor [N, K].
+        truncated: bool tensor [N], whether a text was longer than the model reads.
+    """
+
+    texts: tf.Tensor
+    scores: tf.Tensor
+    truncated: tf.Tensor
+
+
+class Scores(NamedTuple):
+    """What the model thinks of N given translations.
+
+    Attributes:
+        log_probabilities: float32 tensor [N], natural logarithms.
+        tokens: int32 tensor [N], how many each is a sum over, the end token counted.
+        truncated: bool tensor [N], whether a source or a translation was longer than is read.
+    """
+
+    log_probabilities: tf.Tensor
+    tokens: tf.Tensor
+    truncated: tf.Tensor
+
+
+class Alignments(NamedTuple):
+    """Where the model looks at for each token of N given translations.
+
+    Attributes:
+        source_pieces: string tensor [N, S], the tokens, the end token too; empty after it.
+        target_pieces: string tensor [N, T].
+        source_lengths: int32 tensor [N], the numbers of tokens, the end token counted.
+        target_lengths: int32 tensor [N].
+        attention: float32 tensor [N, T, S]. Row t, of target token t, sums to 1 over the source
+            tokens; 0 beyond the lengths.
+        truncated: bool tensor [N], whether a source or a translation was longer than is read.
+    """
+
+    source_pieces: tf.Tensor
+    target_pieces: tf.Tensor
+    source_lengths: tf.Tensor
+    target_lengths: tf.Tensor
+    attention: tf.Tensor
+    truncated: tf.Tensor
+
+
+OnCut = Callable[[int], None]
+
+
 class Translator:
     """Translates text with a Transformer by beam search, from section 6.1 of the paper.
 
@@ -41,8 +94,7 @@ class Translator:
         alpha: float. Length penalty; 0 ranks by the plain log-probability.
         maximum_extra_length: int. A translation has at most this many tokens more than its
             source.
-        maximum_source_length: int. A longer source is cut to this many tokens; `cut_sources`
-            tells which are.
+        maximum_source_length: int. A longer source is cut to this many tokens.
 
     Raises:
         InputError: where an option is not possible, or the vocabularies do not fit.
@@ -113,26 +165,24 @@ class Translator:
             ],
         )
 
-    def translate_tensor(self, text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def translate_tensor(self, text: tf.Tensor) -> Translations:
         """The translations of a batch of texts, in the graph.
 
         Args:
             text: string tensor [N], UTF-8; text without words is translated by empty text.
 
         Returns:
-            A tuple: translations, string [N, beam_size], best first and all different, and their
-            scores, float32 [N, beam_size]. Where fewer exist, the rest are empty with a score of
-            -1e9.
+            `Translations`: best first and all different. Where fewer than `beam_size` exist, the
+            rest are empty with a score of -1e9.
         """
-        ids = self.tokenizer.source.encode_graph(text)[:, : self.maximum_source_length]
-        lengths = tf.cast(ids.row_lengths(), tf.int32)
-        step, state = self.model.start_decoding(_with_end(ids), self.beam_size)
+        source = self._read_source(text)
+        step, state = self.model.start_decoding(source.ids, self.beam_size)
         result = beam_search(
             step,
             state,
             beam_size=self.beam_size,
             alpha=self.alpha,
-            maximum_lengths=lengths + self.maximum_extra_length,
+            maximum_lengths=source.lengths - 1 + self.maximum_extra_length,
             bos_id=BOS_ID,
             eos_id=EOS_ID,
             pad_id=PAD_ID,
@@ -143,42 +193,72 @@ class Translator:
             tf.reshape(result.sequences, [shape[0] * shape[1], shape[2]])
         )
         texts = tf.reshape(texts, [shape[0], self.beam_size])
-        has_words = lengths[:, None] > 0
+        has_words = source.lengths[:, None] > 1
         texts = tf.where(has_words, texts, "")
-        return _all_different(texts, tf.where(has_words, result.scores, 0.0))
+        texts, scores = _all_different(texts, tf.where(has_words, result.scores, 0.0))
+        return Translations(texts, scores, source.truncated)
 
-    def score_tensor(self, source: tf.Tensor, target: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The log-probability of given translations, in the graph.
+    def score_tensor(self, source: tf.Tensor, target: tf.Tensor) -> Scores:
+        """The log-probabilities of given translations, in the graph.
 
         Args:
             source: string tensor [N].
             target: string tensor [N].
 
         Returns:
-            A tuple: the log-probabilities, float32 [N], and the numbers of target tokens that
-            they are sums over, int32 [N], the end token counted. A target longer than any
-            translation can be is cut as a source is.
+            `Scores`. A log-probability is finite: -1e9 where the model's weights are no numbers.
+
+        Raises:
+            tf.errors.InvalidArgumentError: where the numbers of rows differ.
         """
-        source_ids = self.tokenizer.source.encode_graph(source)[:, : self.maximum_source_length]
-        target_ids = self.tokenizer.target.encode_graph(target)[:, : self.maximum_target_length]
-        labels = _with_end(target_ids)  # [N, T]
-        # The target shifted right: the start token, then all but the last label.
-        inputs = tf.concat([tf.fill([tf.shape(labels)[0], 1], BOS_ID), labels[:, :-1]], axis=1)
-        logits = self.model({"source": _with_end(source_ids), "target": inputs}, training=False)
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-        is_real = labels != PAD_ID
-        log_probabilities = tf.where(is_real, -losses, 0.0)
-        return (
-            tf.reduce_sum(log_probabilities, axis=1),
-            tf.reduce_sum(tf.cast(is_real, tf.int32), axis=1),
+        _check_rows(source, target)
+        read_source, read_target = self._read_source(source), self._read_target(target)
+        log_probabilities = tf.reduce_sum(
+            label_log_probabilities(
+                self.model, read_source.ids, _shifted_right(read_target.ids), read_target.ids
+            ),
+            axis=1,
+        )
+        return Scores(
+            tf.where(tf.math.is_finite(log_probabilities), log_probabilities, EMPTY_SCORE),
+            read_target.lengths,
+            read_source.truncated | read_target.truncated,
         )
 
-    def translate(self, texts: Sequence[str], batch_sentences: int = 64) -> list[list[Hypothesis]]:
+    def align_tensor(self, text: tf.Tensor, translation: tf.Tensor) -> Alignments:
+        """Which source tokens the model looks at for each token of given translations.
+
+        Args:
+            text: string tensor [N].
+            translation: string tensor [N].
+
+        Returns:
+            `Alignments`.
+
+        Raises:
+            tf.errors.InvalidArgumentError: where the numbers of rows differ.
+        """
+        _check_rows(text, translation)
+        source, target = self._read_source(text), self._read_target(translation)
+        attention = alignment(self.model, source.ids, _shifted_right(target.ids))
+        return Alignments(
+            self.tokenizer.source.pieces_graph(source.ids),
+            self.tokenizer.target.pieces_graph(target.ids),
+            source.lengths,
+            target.lengths,
+            tf.where(tf.math.is_finite(attention), attention, 0.0),
+            source.truncated | target.truncated,
+        )
+
+    def translate(
+        self, texts: Sequence[str], batch_sentences: int = 64, on_cut: OnCut | None = None
+    ) -> list[list[Hypothesis]]:
         """The best hypotheses for each text, in the order of the texts.
 
         Args:
             texts: sequence of str.
             batch_sentences: int. Texts translated together; the result does not depend on it.
+            on_cut: called with the row of each text that is too long to be read whole.
 
         Returns:
             For each text a list of `Hypothesis`, best first and all different; at least one.
@@ -189,45 +269,49 @@ class Translator:
         check_texts(texts)
         results: list[list[Hypothesis]] = [[] for _ in texts]
         for rows in batches_by_length(texts, batch_sentences):
-            translations, scores = self._translate_batch(string_tensor(texts, rows))
+            found = self._translate_batch(string_tensor(texts, rows))
             for row, row_texts, row_scores in zip(
-                rows, translations.numpy(), scores.numpy(), strict=True
+                rows, found.texts.numpy(), found.scores.numpy(), strict=True
             ):
                 results[row] = hypotheses(row_texts, row_scores)
+            report_cut(rows, found.truncated.numpy(), on_cut)
         return results
 
     def score(
-        self, sources: Sequence[str], targets: Sequence[str], batch_sentences: int = 64
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        batch_sentences: int = 64,
+        on_cut: OnCut | None = None,
     ) -> list[tuple[float, int]]:
         """Log-probability and number of tokens of each pair.
+
+        Args:
+            sources: sequence of str.
+            targets: sequence of str, their translations.
+            batch_sentences: int. Pairs scored together; the result does not depend on it.
+            on_cut: called with the row of each pair of which one is too long to be read whole.
 
         Raises:
             InputError: where the numbers of sources and targets differ.
         """
-        check_texts(sources)
-        check_texts(targets)
-        if len(sources) != len(targets):
-            raise InputError(
-                f"Sources and targets must be as many. Received: {len(sources)} and {len(targets)}"
-            )
+        check_pairs(sources, targets)
         results = [(0.0, 0)] * len(sources)
         for rows in batches_by_length(targets, batch_sentences):
-            log_probabilities, tokens = self._score_batch(
-                string_tensor(sources, rows), string_tensor(targets, rows)
-            )
+            found = self._score_batch(string_tensor(sources, rows), string_tensor(targets, rows))
             for row, log_probability, count in zip(
-                rows, log_probabilities.numpy(), tokens.numpy(), strict=True
+                rows, found.log_probabilities.numpy(), found.tokens.numpy(), strict=True
             ):
                 results[row] = (float(log_probability), int(count))
+            report_cut(rows, found.truncated.numpy(), on_cut)
         return results
 
-    def cut_sources(self, texts: Sequence[str]) -> list[int]:
-        """Rows of the texts that are too long to be read whole, ascending."""
-        return _longer(self.tokenizer.source, texts, self.maximum_source_length)
+    def _read_source(self, text: tf.Tensor) -> _Tokens:
+        return _read(self.tokenizer.source, text, self.maximum_source_length)
 
-    def cut_targets(self, texts: Sequence[str]) -> list[int]:
-        """Rows of the texts that are too long to be scored whole, ascending."""
-        return _longer(self.tokenizer.target, texts, self.maximum_target_length)
+    def _read_target(self, text: tf.Tensor) -> _Tokens:
+        # Any translation that the search can find is read whole.
+        return _read(self.tokenizer.target, text, self.maximum_target_length)
 
 
 def hypotheses(texts: Sequence[bytes], scores: Sequence[float]) -> list[Hypothesis]:
@@ -243,6 +327,16 @@ def check_texts(texts: Sequence[str]) -> None:
     """Refuses one text in the place of a list of them, whose letters would be the texts."""
     if isinstance(texts, str | bytes):
         raise InputError(f"Texts must be a list of str. Received: {texts[:60]!r}")
+
+
+def check_pairs(sources: Sequence[str], targets: Sequence[str]) -> None:
+    """Refuses lists of unlike lengths, and one text in the place of a list."""
+    check_texts(sources)
+    check_texts(targets)
+    if len(sources) != len(targets):
+        raise InputError(
+            f"Sources and targets must be as many. Received: {len(sources)} and {len(targets)}"
+        )
 
 
 def string_tensor(texts: Sequence[str], rows: Sequence[int]) -> tf.Tensor:
@@ -261,14 +355,41 @@ def _all_different(texts: tf.Tensor, scores: tf.Tensor) -> tuple[tf.Tensor, tf.T
     return tf.gather(texts, order, batch_dims=1), scores
 
 
-def _longer(tokenizer: SubwordTokenizer, texts: Sequence[str], limit: int) -> list[int]:
-    return [row for row, text in enumerate(texts) if len(tokenizer.encode(text)) > limit]
+def _check_rows(source: tf.Tensor, target: tf.Tensor) -> None:
+    # Else one row of the one would go with all of the other.
+    tf.debugging.assert_equal(
+        tf.shape(source), tf.shape(target), "Each source must have one translation."
+    )
 
 
-def _with_end(ids: tf.RaggedTensor) -> tf.Tensor:
-    """Adds the end token to each row and pads: ragged [N, None] -> int32 [N, T]."""
+class _Tokens(NamedTuple):
+    """A batch of N texts as tokens."""
+
+    ids: tf.Tensor  # int32 [N, T], each with the end token, padded
+    lengths: tf.Tensor  # int32 [N], the end token counted
+    truncated: tf.Tensor  # bool [N], whether the text had more tokens than are read
+
+
+def _read(tokenizer: SubwordTokenizer, text: tf.Tensor, limit: int) -> _Tokens:
+    ids = tf.cast(tokenizer.encode_graph(text), tf.int32)  # [N, None]
+    truncated = ids.row_lengths() > limit
+    ids = ids[:, :limit]
     ends = tf.fill([ids.nrows(out_type=tf.int32), 1], EOS_ID)
-    return tf.concat([tf.cast(ids, tf.int32), ends], axis=1).to_tensor(PAD_ID)
+    ids = tf.concat([ids, ends], axis=1)
+    return _Tokens(ids.to_tensor(PAD_ID), tf.cast(ids.row_lengths(), tf.int32), truncated)
+
+
+def _shifted_right(labels: tf.Tensor) -> tf.Tensor:
+    """The start token, then each row's labels but the last: int32 [N, T], the labels' padding."""
+    starts = tf.fill([tf.shape(labels)[0], 1], BOS_ID)
+    return tf.where(labels == PAD_ID, PAD_ID, tf.concat([starts, labels[:, :-1]], axis=1))
+
+
+def report_cut(rows: Sequence[int], truncated: Sequence[bool], on_cut: OnCut | None) -> None:
+    """Calls `on_cut` with the rows of a batch that were cut."""
+    if on_cut is not None:
+        for row in np.asarray(rows)[np.asarray(truncated)]:
+            on_cut(int(row))
 
 
 def batches_by_length(texts: Sequence[str], batch_sentences: int) -> Iterator[np.ndarray]:

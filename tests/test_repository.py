@@ -30,6 +30,7 @@ TEXTS = [
 # named here is on the ground floor: layers, config, search, tokenizer, losses, schedules ...
 FLOORS = {
     "keras_transformer.model": 1,
+    "keras_transformer.forced_decoding": 2,
     "keras_transformer.translator": 2,
     "keras_transformer.marian": 2,
     "keras_transformer": 2,

@@ -11,7 +11,7 @@ import sacrebleu
 from sacremoses import MosesTokenizer
 
 from keras_transformer.errors import InputError
-from keras_transformer.translator import Hypothesis
+from keras_transformer.translator import Hypothesis, OnCut
 
 # Western tokenizers split by spaces, which do not part words in these languages (ISO 639 codes).
 _BLEU_TOKENIZERS = {
@@ -25,7 +25,7 @@ class TextTranslator(Protocol):
     """What translates text: `Translator`, or an export that was loaded."""
 
     def translate(
-        self, texts: Sequence[str], batch_sentences: int = 64
+        self, texts: Sequence[str], batch_sentences: int = 64, on_cut: OnCut | None = None
     ) -> list[list[Hypothesis]]: ...
 
 
@@ -124,6 +124,7 @@ def evaluate(
     references: Sequence[str],
     language: str,
     batch_sentences: int = 64,
+    on_cut: OnCut | None = None,
 ) -> dict[str, Any]:
     """Translates a test set and scores it.
 
@@ -133,6 +134,7 @@ def evaluate(
         references: their translations.
         language: str. Language of the references.
         batch_sentences: int. Sentences translated together.
+        on_cut: called with the row of each sentence that is too long to be read whole.
 
     Returns:
         The keys of `score_translations`, and `bleu_tokenized_compound_split` (None for a language
@@ -146,7 +148,8 @@ def evaluate(
     _check_counts(sources, references)
     tokens = bleu_for(language).tokenizer
     start = time.monotonic()
-    translations = [best[0].text for best in translator.translate(sources, batch_sentences)]
+    found = translator.translate(sources, batch_sentences, on_cut)
+    translations = [hypotheses[0].text for hypotheses in found]
     seconds = time.monotonic() - start
     return {
         **score_translations(translations, references, language),

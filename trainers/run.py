@@ -62,26 +62,26 @@ class RunDirectory:
     def load_translator(
         self,
         model: Transformer | None = None,
-        beam_size: int | None = None,
-        alpha: float | None = None,
+        **decoding: float | None,
     ) -> Translator:
         """A translator by the run's decoding section.
 
         Args:
             model: `Transformer` in the place of the averaged model.
-            beam_size: int or None. In the place of the recipe's.
-            alpha: float or None. In the place of the recipe's.
+            **decoding: in the place of the recipe's `beam_size`, `alpha`, `maximum_extra_length`
+                or `maximum_source_length`, where it is not None.
         """
-        recipe = self.load_recipe()
-        decoding = recipe.decoding
-        return Translator(
-            model or self.load_model(),
-            self.load_tokenizer(),
-            beam_size=decoding.beam_size if beam_size is None else beam_size,
-            alpha=decoding.alpha if alpha is None else alpha,
-            maximum_extra_length=decoding.maximum_extra_length,
-            maximum_source_length=decoding.maximum_source_length,
-        )
+        section = self.load_recipe().decoding
+        settings = {
+            name: getattr(section, name)
+            for name in ("beam_size", "alpha", "maximum_extra_length", "maximum_source_length")
+        }
+        settings |= {name: value for name, value in decoding.items() if value is not None}
+        return Translator(model or self.load_model(), self.load_tokenizer(), **settings)
+
+    def load_last_model(self) -> Transformer:
+        """The model of the last checkpoint, in float32 as the averaged one is."""
+        return with_policy(self.checkpoints().average(1), "float32")
 
     def average(self, last: int | None = None) -> int:
         """Writes `model.keras`, the mean of the last checkpoints; returns how many they were.
@@ -96,7 +96,7 @@ class RunDirectory:
         if last is None:
             last = self.load_recipe().training.average_checkpoints
             last = max(1, min(last, len(checkpoints.steps())))
-        model = in_float32(checkpoints.average(last))
+        model = with_policy(checkpoints.average(last), "float32")
         save_model(model, self.model_path)
         return last
 
@@ -105,10 +105,15 @@ class RunDirectory:
             raise InputError(f"A run directory must hold {what}. Received: {self.path}")
 
 
-def in_float32(model: Transformer) -> Transformer:
-    """The same model with the float32 policy."""
-    if model.policy.name == "float32":
+def with_policy(model: Transformer, policy: str) -> Transformer:
+    """The same weights under another Keras dtype policy.
+
+    Args:
+        model: `Transformer`.
+        policy: name of the policy. `"bfloat16"` rounds the weights too: half the memory.
+    """
+    if model.policy.name == policy:
         return model
-    copy = Transformer(model.config, name=model.name, dtype="float32")
+    copy = Transformer(model.config, name=model.name, dtype=policy)
     copy.set_weights(model.get_weights())
     return copy

@@ -32,14 +32,17 @@ def main(folder: Path) -> None:
     translator = Translator(model, tokenizer, 2, 0.6, 6)
     export_translator(translator, folder / "base", sample=tuple(SENTENCES[:4]))
     rows = [(found + [("", EMPTY_SCORE)])[:2] for found in translator.translate(SENTENCES)]
+    truncated = [False] * len(SENTENCES)
     expected = {
         "n_best": {
             "translations": [[text for text, _ in row] for row in rows],
             "scores": [[score for _, score in row] for row in rows],
+            "truncated": truncated,
         },
         "serving_default": {
             "translation": [row[0][0] for row in rows],
             "score": [row[0][1] for row in rows],
+            "truncated": truncated,
         },
     }
     (folder / "expected.json").write_text(json.dumps(expected))

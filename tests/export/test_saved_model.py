@@ -12,16 +12,14 @@ import tensorflow as tf
 from small_translators import SENTENCES, number_tokenizer, random_model
 from tensorflow.core.protobuf import saved_model_pb2
 
-import keras_transformer
-from export.checks import check_export
+from export.checking.checks import check_export
 from export.loaded import ExportedTranslator
 from export.saved_model import export_translator
+from export.signatures import INPUTS
 from keras_transformer.search import EMPTY_SCORE
 from keras_transformer.translator import Translator
 
 HERE = Path(__file__).parent
-SITE_PACKAGES = Path(tf.__file__).parent.parent
-OPS_LIBRARY = SITE_PACKAGES / "tensorflow_text/python/ops/_sentencepiece_tokenizer.so"
 
 # A program that knows TensorFlow and TensorFlow Text only, as a server does.
 LOAD = """
@@ -30,26 +28,30 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text
 
-path, texts = sys.argv[1], json.load(sys.stdin)
+path, requests = sys.argv[1], json.load(sys.stdin)
 results = {}
 loaded = tf.saved_model.load(path)
-for name, signature in loaded.signatures.items():
-    outputs = signature(text=tf.constant(texts, tf.string, [len(texts)]))
+for name, columns in requests.items():
+    outputs = loaded.signatures[name](**{key: tf.constant(texts) for key, texts in columns.items()})
     results["python/" + name] = {key: value.numpy() for key, value in outputs.items()}
 with tf.compat.v1.Session(graph=tf.Graph()) as session:
     meta_graph = tf.compat.v1.saved_model.load(session, ["serve"], path)
-    for name in ("serving_default", "n_best"):
+    for name, columns in requests.items():
         signature = meta_graph.signature_def[name]
         results["session/" + name] = session.run(
             {key: info.name for key, info in signature.outputs.items()},
-            {signature.inputs["text"].name: np.array(texts, dtype=object)},
+            {
+                signature.inputs[key].name: np.array(texts, dtype=object)
+                for key, texts in columns.items()
+            },
         )
 assert not {"keras_transformer", "export", "keras_nlp", "keras_hub"} & set(sys.modules)
 print(json.dumps({
     name: {
-        key: np.vectorize(lambda x: x.decode() if isinstance(x, bytes) else float(x), [object])(
-            value
-        ).tolist()
+        key: np.vectorize(
+            lambda x: x.decode() if isinstance(x, bytes) else getattr(x, "item", lambda: x)(),
+            [object],
+        )(value).tolist()
         for key, value in outputs.items()
     }
     for name, outputs in results.items()
@@ -68,63 +70,52 @@ def expected(translator):
 
 
 def expected_outputs(translator, texts) -> dict[str, dict[str, list]]:
-    """What both signatures must return."""
+    """What the signatures must return for texts, and for them and their best translations."""
     rows = [
         (found + [("", EMPTY_SCORE)] * translator.beam_size)[: translator.beam_size]
         for found in translator.translate(texts)
     ]
     translations = [[text for text, _ in row] for row in rows]
     scores = [[score for _, score in row] for row in rows]
+    best = [row[0] for row in translations]
+    log_probabilities, tokens = zip(*translator.score(texts, best), strict=True)
+    alignments = translator.align_tensor(tf.constant(texts), tf.constant(best))
+    truncated = [False] * len(texts)
     return {
-        "n_best": {"translations": translations, "scores": scores},
+        "n_best": {"translations": translations, "scores": scores, "truncated": truncated},
         "serving_default": {
-            "translation": [row[0] for row in translations],
+            "translation": best,
             "score": [row[0] for row in scores],
+            "truncated": truncated,
         },
+        "score": {
+            "log_probability": list(log_probabilities),
+            "tokens": list(tokens),
+            "truncated": truncated,
+        },
+        "align": {name: plain(value.numpy()) for name, value in alignments._asdict().items()},
     }
+
+
+def plain(array: np.ndarray) -> list:
+    """An array as lists of what JSON has."""
+    return np.vectorize(
+        lambda x: x.decode() if isinstance(x, bytes) else getattr(x, "item", lambda: x)(), [object]
+    )(array).tolist()
+
+
+def columns(signature: str, texts, best) -> dict[str, list[str]]:
+    """The inputs of a signature."""
+    return dict(zip(INPUTS[signature], (list(texts), best), strict=False))
 
 
 def assert_outputs(found, expected):
     assert found.keys() == expected.keys()
     for name, value in expected.items():
-        if "score" in name:
+        if any(word in name for word in ("score", "probability", "attention")):
             np.testing.assert_allclose(found[name], value, rtol=1e-6, atol=1e-4)
         else:
             assert found[name] == value
-
-
-@pytest.fixture(scope="module")
-def run_in_c(tmp_path_factory):
-    """`run_in_c(path, signature, texts)`: the outputs that run_saved_model.c prints."""
-    program = tmp_path_factory.mktemp("c") / "run_saved_model"
-    tensorflow = SITE_PACKAGES / "tensorflow"
-    command = ["gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", HERE / "run_saved_model.c"]
-    command += ["-isystem", tensorflow / "include", f"-L{tensorflow}", f"-Wl,-rpath,{tensorflow}"]
-    command += ["-Wl,--no-as-needed", "-l:libtensorflow_cc.so.2"]
-    command += ["-l:libtensorflow_framework.so.2", "-o", program]
-    subprocess.run(command, check=True)
-
-    def run(path, signature, texts):
-        done = subprocess.run(
-            [program, OPS_LIBRARY, path, signature, *texts],
-            env={"TF_CPP_MIN_LOG_LEVEL": "3"},
-            cwd="/",
-            capture_output=True,
-        )
-        if done.returncode:
-            raise RuntimeError(done.stderr.decode())
-        lines = iter(done.stdout.decode().split("\n")[:-1])
-        outputs = {}
-        for line in lines:
-            name, *shape = line.split(" ")
-            shape = [int(size) for size in shape]
-            values = [next(lines) for _ in range(int(np.prod(shape)))]
-            if "score" in name:
-                values = [float(value) for value in values]
-            outputs[name] = np.array(values, dtype=object).reshape(shape).tolist()
-        return outputs
-
-    return run
 
 
 # Loaders ------------------------------------------------------------------------------------------
@@ -134,9 +125,11 @@ def test_a_process_with_tensorflow_alone_gives_pythons_translations(numbers_expo
     """In both loaders, from another directory, with nothing left of the run."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     environment.pop("PYTHONPATH", None)
+    best = expected["serving_default"]["translation"]
+    requests = {name: columns(name, SENTENCES, best) for name in INPUTS}
     done = subprocess.run(
         [sys.executable, "-c", LOAD, numbers_export],
-        input=json.dumps(SENTENCES),
+        input=json.dumps(requests),
         env=environment,
         cwd="/",
         capture_output=True,
@@ -144,36 +137,16 @@ def test_a_process_with_tensorflow_alone_gives_pythons_translations(numbers_expo
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout)
-    assert len(found) == 4
+    assert len(found) == 8
     for name, outputs in found.items():
         assert_outputs(outputs, expected[name.split("/")[1]])
 
 
-@pytest.mark.parametrize("signature", ["serving_default", "n_best"])
+@pytest.mark.parametrize("signature", INPUTS)
 def test_a_c_program_gives_pythons_translations(run_in_c, numbers_export, expected, signature):
-    assert_outputs(run_in_c(numbers_export, signature, SENTENCES), expected[signature])
-
-
-def test_a_c_program_translates_an_empty_batch(run_in_c, numbers_export):
-    assert run_in_c(numbers_export, "serving_default", []) == {"score": [], "translation": []}
-
-
-def test_the_c_program_has_xla_off(run_in_c, tmp_path):
-    """Else it would not show that an export needs none."""
-
-    @tf.function(jit_compile=True)
-    def compiled(x):
-        return x * 2.0
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
-    def serve(text):
-        return {"score": compiled(tf.cast(tf.strings.length(text), tf.float32))}
-
-    module = tf.Module()
-    module.serve = serve
-    tf.saved_model.save(module, str(tmp_path / "compiled"), {"serving_default": serve})
-    with pytest.raises(RuntimeError, match="XLA compilation disabled"):
-        run_in_c(tmp_path / "compiled", "serving_default", ["two"])
+    best = expected["serving_default"]["translation"]
+    inputs = columns(signature, SENTENCES, best).values()
+    assert_outputs(run_in_c(numbers_export, signature, *inputs), expected[signature])
 
 
 @pytest.fixture(scope="module")
@@ -184,11 +157,15 @@ def signatures(numbers_export):
 @pytest.mark.parametrize("count", [0, 1, 2, 5, 33])
 def test_a_row_for_each_text_in_batches_of_any_size(signatures, expected, count):
     texts = (SENTENCES * 2)[:count]
-    for name, outputs in expected.items():
-        found = signatures[name](text=tf.constant(texts, tf.string, [count]))
-        for key, values in outputs.items():
+    best = (expected["serving_default"]["translation"] * 2)[:count]
+    for name in ("serving_default", "n_best", "score"):
+        inputs = columns(name, texts, best)
+        found = signatures[name](
+            **{key: tf.constant(rows, tf.string, [count]) for key, rows in inputs.items()}
+        )
+        for key, values in expected[name].items():
             assert found[key].shape[0] == count
-            if "score" in key:
+            if found[key].dtype != tf.string:
                 np.testing.assert_allclose(
                     found[key], np.resize((values * 2)[:count], found[key].shape), atol=1e-4
                 )
@@ -229,10 +206,31 @@ def test_signatures_are_dense_tensors_named_as_agreed(numbers_export):
         for name, signature in meta_graph.signature_def.items()
         if not name.startswith("__")
     }
-    text = {"text": ("string", [-1])}
+    row, truncated = ("string", [-1]), {"truncated": ("bool", [-1])}
     assert signatures == {
-        "serving_default": (text, {"translation": ("string", [-1]), "score": ("float32", [-1])}),
-        "n_best": (text, {"translations": ("string", [-1, 3]), "scores": ("float32", [-1, 3])}),
+        "serving_default": (
+            {"text": row},
+            {"translation": ("string", [-1]), "score": ("float32", [-1]), **truncated},
+        ),
+        "n_best": (
+            {"text": row},
+            {"translations": ("string", [-1, 3]), "scores": ("float32", [-1, 3]), **truncated},
+        ),
+        "score": (
+            {"source": row, "target": row},
+            {"log_probability": ("float32", [-1]), "tokens": ("int32", [-1]), **truncated},
+        ),
+        "align": (
+            {"text": row, "translation": row},
+            {
+                "source_pieces": ("string", [-1, -1]),
+                "target_pieces": ("string", [-1, -1]),
+                "source_lengths": ("int32", [-1]),
+                "target_lengths": ("int32", [-1]),
+                "attention": ("float32", [-1, -1, -1]),
+                **truncated,
+            },
+        ),
     }
 
 
@@ -244,16 +242,20 @@ def test_a_version_is_complete_and_says_what_python_translates(numbers_export, t
         "variables",
     }
     text = (numbers_export / "assets.extra/expected_translations.json").read_bytes().decode()
-    written = json.loads(text)
-    assert written["versions"]["keras_transformer"] == keras_transformer.__version__
-    entries = written["translations"]
+    entries = json.loads(text)["translations"]
     assert [entry["text"] for entry in entries[:2]] == ["one two three", "six"]
     assert {"", "   "} <= {entry["text"] for entry in entries} and "🙂" in text
+    assert any(entry["same_tokens"] for entry in entries)
     for entry, (best, *_) in zip(
         entries, translator.translate([entry["text"] for entry in entries]), strict=True
     ):
         assert entry["translation"] == best.text
         assert entry["score"] == pytest.approx(best.score, abs=1e-4)
+        ((log_probability, tokens),) = translator.score([entry["text"]], [best.text])
+        assert entry["log_probability"] == pytest.approx(log_probability, abs=1e-4)
+        assert entry["tokens"] == tokens
+        undone = best.score * ((5 + tokens) / 6) ** translator.alpha
+        assert entry["same_tokens"] == (abs(undone - log_probability) < 1e-3)
 
 
 def test_greedy_search_is_the_same_in_python_and_exported(numbers_run, run_in_c, tmp_path):

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the command line."""
+"""Fixtures of the tests of the command line and of translators."""
 
 import functools
 import json
@@ -6,10 +6,11 @@ import shutil
 
 import pytest
 from command_lines import READ_AS
-from small_translators import SENTENCES
+from small_translators import MODEL_KINDS, SENTENCES, number_tokenizer, random_model
 
 from export import loaded
 from keras_transformer.cli import main
+from keras_transformer.translator import Translator
 from trainers.run import RunDirectory
 
 
@@ -18,13 +19,15 @@ def models_are_loaded_once():
     """Or most of the time would go into loading the same models again for each command."""
     load, kept = RunDirectory.load_translator, {}
 
-    def load_once(run, beam_size=None, alpha=None):
-        decoding = run.load_recipe().decoding
-        beam_size = decoding.beam_size if beam_size is None else beam_size
-        alpha = decoding.alpha if alpha is None else alpha
-        key = (run.path, beam_size, alpha)
+    def load_once(run, model=None, **decoding):
+        if model is not None:
+            return load(run, model, **decoding)
+        section = run.load_recipe().decoding
+        given = {name: value for name, value in decoding.items() if value is not None}
+        settings = {"beam_size": section.beam_size, "alpha": section.alpha, **given}
+        key = (run.path, *sorted(settings.items()))
         if key not in kept:
-            kept[key] = load(run, beam_size=beam_size, alpha=alpha)
+            kept[key] = load(run, **settings)
         return kept[key]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -84,3 +87,21 @@ def expected(numbers_run):
 @pytest.fixture
 def copied_run(numbers_run, tmp_path):
     return RunDirectory(shutil.copytree(numbers_run.path, tmp_path / "run"))
+
+
+@pytest.fixture(scope="module")
+def translator(numbers_run):
+    return numbers_run.load_translator()
+
+
+@pytest.fixture(scope="module")
+def random_translators():
+    """A translator of each kind, and one below float32."""
+    shared, separate = number_tokenizer(), number_tokenizer(vocabulary_size=300, shared=False)
+    result = {}
+    for kind, changes in MODEL_KINDS.items():
+        tokenizer = separate if kind == "two vocabularies" else shared
+        result[kind] = Translator(random_model(tokenizer, **changes), tokenizer, 3, 0.6, 6)
+    model = random_model(shared, dtype="mixed_bfloat16")
+    result["mixed_bfloat16"] = Translator(model, shared, 3, 0.6, 6)
+    return result

@@ -271,9 +271,13 @@ def test_evaluate_refuses_what_does_not_fit(numbers_run, numbers_export, refuse,
 # score --------------------------------------------------------------------------------------------
 
 
-def test_score_prints_a_log_probability_for_each_pair(numbers_run, run_command, tmp_path):
+@pytest.mark.parametrize("kind", ["run", "export"])
+def test_score_prints_a_log_probability_for_each_pair(
+    numbers_run, numbers_export, run_command, tmp_path, kind
+):
     sources, targets = ["two", "", "six five"], ["zwei", "sechs", ""]
-    words = ("score", numbers_run.path, "--source", write(tmp_path / "source", sources))
+    path = {"run": numbers_run.path, "export": numbers_export}[kind]
+    words = ("score", path, "--source", write(tmp_path / "source", sources))
     words += ("--target", write(tmp_path / "target", targets))
     expected = numbers_run.load_translator().score(sources, targets)
     code, output, errors = run_command(*words)
@@ -294,9 +298,20 @@ def test_score_of_no_lines_prints_none(numbers_run, run_command, tmp_path):
     assert run_command("score", numbers_run.path, *words) == (0, "", "")
 
 
-def test_score_refuses_an_export_and_unlike_files(numbers_run, numbers_export, refuse, tmp_path):
+def test_score_refuses_unlike_files(numbers_run, refuse, tmp_path):
     two, one = write(tmp_path / "two", ["two", "six"]), write(tmp_path / "one", ["zwei"])
     line = refuse("score", numbers_run.path, "--source", two, "--target", one)
     assert "2 lines" in line and "1 lines" in line
-    line = refuse("score", numbers_export, "--source", two, "--target", two)
-    assert "score needs a run directory" in line
+
+
+@pytest.mark.parametrize("kind", ["run", "export"])
+def test_what_is_cut_is_told(numbers_run, numbers_export, run_command, tmp_path, kind):
+    path = {"run": numbers_run.path, "export": numbers_export}[kind]
+    limit = numbers_run.load_translator().maximum_source_length
+    lines = ["two", " ".join(["two"] * (limit + 1)), ""]
+    file = write(tmp_path / "lines", lines)
+    code, output, errors = run_command("translate", path, "--input", file)
+    assert (code, output.count("\n"), errors) == (0, 3, f"source line 2 is cut to {limit} tokens\n")
+    code, _, errors = run_command("score", path, "--source", file, "--target", file)
+    assert code == 0
+    assert errors == "source or target line 2 is cut to what the model reads\n"

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from pathlib import Path
 
 import pytest
 from command_lines import in_new_process
@@ -73,6 +74,8 @@ def exported_by_command(numbers_run, tmp_path_factory):
     text = run.recipe_path.read_text()
     run.recipe_path.write_text(text.replace("valid.en", "gone.en"))
     words = ("--output", folder / "base", "--version", "4", "--beam-size", "2", "--json")
+    words += ("--signatures", "score,serving_default", "--maximum-source-length", "9")
+    words += ("--maximum-extra-length", "3", "--precision", "bfloat16", "--weights", "last")
     done = in_new_process("export", run.path, *words)
     return folder / "base", done
 
@@ -82,8 +85,10 @@ def test_export_writes_a_version(exported_by_command):
     assert done.returncode == 0, done.stderr.decode()
     assert json.loads(done.stdout) == {"path": str(base / "4"), "version": 4}
     assert done.stdout.count(b"\n") == 1
-    (line,) = done.stderr.decode().split("\n")[:-1]
-    assert "without validation sentences" in line and "gone.en" in line
+    lines = done.stderr.decode().split("\n")[:-1]
+    assert ["gone.en" in line for line in lines] == [True, True]
+    assert "without validation sentences" in "".join(lines)
+    assert "the model card has no BLEU" in "".join(lines)
     assert {path.name for path in base.iterdir()} == {"4"}
     assert (base / "4" / "saved_model.pb").exists()
 
@@ -103,6 +108,34 @@ def test_export_never_overwrites(exported_by_command, numbers_run, refuse):
     base, _ = exported_by_command
     line = refuse("export", numbers_run.path, "--output", base, "--version", 4)
     assert "exports are not overwritten. Received: 4" in line
+    line = refuse("export", numbers_run.path, "--output", base, "--signatures", "score")
+    assert "must hold serving_default. Received: score" in line
+    assert {path.name for path in base.iterdir()} == {"4"}
+
+
+def test_the_options_of_export_are_in_the_export(exported_by_command):
+    base, _ = exported_by_command
+    card = json.loads((base / "4" / "assets.extra" / "model_card.json").read_text())
+    assert set(card["signatures"]) == {"serving_default", "score"}
+    assert card["decoding"]["beam_size"] == 2
+    assert card["limits"]["maximum_source_length"] == 9
+    assert card["limits"]["maximum_extra_length"] == 3
+    assert (card["precision"], card["weights"], card["bleu"]) == ("bfloat16", "last", None)
+    assert card["recipe"]["data"]["test"]["source"].endswith("gone.en")
+    assert not Path(card["recipe"]["data"]["test"]["source"]).is_absolute()
+
+
+def test_old_versions_go_and_the_card_holds_bleu(numbers_run, read_json, tmp_path):
+    for version in (1, 2):
+        (tmp_path / str(version)).mkdir()
+        (tmp_path / str(version) / "saved_model.pb").touch()
+    words = ("--output", tmp_path, "--keep", 2, "--bleu-sentences", 4)
+    words += ("--signatures", "serving_default")
+    assert read_json("export", numbers_run.path, *words)["version"] == 3
+    assert {path.name for path in tmp_path.iterdir()} == {"2", "3"}
+    card = json.loads((tmp_path / "3" / "assets.extra" / "model_card.json").read_text())
+    assert card["bleu"]["sentences"] == 4 and card["bleu"]["split"] == "test"
+    assert card["bleu"]["bleu"] > 50 and card["bleu"]["bleu_signature"].startswith("nrefs:1")
 
 
 def test_a_gate_that_fails_ends_check_export_with_code_1(numbers_export, run_command, tmp_path):

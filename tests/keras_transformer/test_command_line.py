@@ -16,6 +16,7 @@ REQUIRED = {
     "score": ["run", "--source", "s", "--target", "t"],
     "export": ["run", "--output", "base"],
     "check-export": ["base"],
+    "serve-client": ["grpc://127.0.0.1:8500"],
     "benchmark": ["train"],
 }
 

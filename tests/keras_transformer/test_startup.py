@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
         (["/usr/bin/keras-transformer", "translate"], ["python", "keras-transformer"], True),
         (["-m", "translate"], ["python", "-m", "keras_transformer", "translate"], True),
         (["-m", "translate"], ["python", "-X", "dev", "-m", "keras_transformer"], True),
+        (["/some/where/export/beam.py", "--input"], ["python", "-m", "export.beam"], True),
         (["-m"], ["python", "-m", "pytest"], False),
         (["train.py", "keras-transformer"], ["python", "train.py", "keras_transformer"], False),
         ([""], ["python"], False),

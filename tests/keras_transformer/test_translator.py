@@ -24,24 +24,6 @@ BLANK = ["", "   ", "\u00a0", "\t", "\u3000\u2003 "]
 MARKERS = ["<s>", "</s>", "<pad>", "<unk>", "\u2047", "<0x"]
 
 
-@pytest.fixture(scope="module")
-def translator(numbers_run):
-    return numbers_run.load_translator()
-
-
-@pytest.fixture(scope="module")
-def random_translators():
-    """A translator of each kind, and one below float32."""
-    shared, separate = number_tokenizer(), number_tokenizer(vocabulary_size=300, shared=False)
-    result = {}
-    for kind, changes in MODEL_KINDS.items():
-        tokenizer = separate if kind == "two vocabularies" else shared
-        result[kind] = Translator(random_model(tokenizer, **changes), tokenizer, 3, 0.6, 6)
-    model = random_model(shared, dtype="mixed_bfloat16")
-    result["mixed_bfloat16"] = Translator(model, shared, 3, 0.6, 6)
-    return result
-
-
 def assert_same(found, expected, tolerance=1e-4):
     for mine, theirs in zip(found, expected, strict=True):
         assert [each.text for each in mine] == [each.text for each in theirs]
@@ -122,25 +104,33 @@ def test_a_very_long_line_is_cut_and_leaves_the_others_alone(translator):
     others = [text for text in SENTENCES if text.strip()][:10]
     expected = translator.translate(others)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found = translator.translate([*others[:5], " ".join(words), *others[5:]])
+    cut: list[int] = []
+    texts = [*others[:5], " ".join(words), *others[5:]]
+    found = translator.translate(texts, on_cut=cut.append)
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # Attention between all its words would take 6.4 GB.
     assert after - before < 300_000
     assert_same(found[:5] + found[6:], expected)
     assert_same([found[5]], translator.translate([" ".join(words[:limit])]))
-    assert translator.cut_sources([*others[:5], " ".join(words), *others[5:]]) == [5]
+    assert cut == [5]
 
 
 def test_what_is_cut_is_told_to_the_token(translator):
     limit = translator.maximum_source_length
     texts = [" ".join(["two"] * count) for count in (limit - 1, limit, limit + 1, 2 * limit)]
-    assert translator.cut_sources(texts) == [2, 3]
-    found = translator.translate(texts)
+    cut: list[int] = []
+    found = translator.translate(texts, batch_sentences=2, on_cut=cut.append)
+    assert sorted(cut) == [2, 3]
     assert_same([found[2], found[3]], [found[1], found[1]])
     limit = translator.maximum_target_length
     assert limit == translator.maximum_source_length + translator.maximum_extra_length
-    texts = [" ".join(["zwei"] * count) for count in (limit, limit + 1)]
-    assert translator.cut_targets(texts) == [1]
+    targets = [" ".join(["zwei"] * count) for count in (limit, limit + 1, 1)]
+    cut.clear()
+    (_, whole), (_, shortened), _ = translator.score(
+        ["two", "two", texts[2]], targets, on_cut=cut.append
+    )
+    assert sorted(cut) == [1, 2]
+    assert whole == shortened == limit + 1  # the end token counted
 
 
 def test_learned_positions_read_sentences_longer_than_they_are(random_translators):
@@ -210,7 +200,7 @@ def test_one_sentence_spelled_by_several_rows_of_tokens_comes_once():
     best, second = translator.translate(["one"])[0]
     assert (best.text, second.text) == ("zwei", "sechs")
     np.testing.assert_allclose([best.score, second.score], np.log([0.9 * 0.6, 0.1 * 0.6]), 1e-4)
-    texts, scores = translator.translate_tensor(tf.constant(["one", ""]))
+    texts, scores, _ = translator.translate_tensor(tf.constant(["one", ""]))
     assert texts.numpy().tolist() == [[b"zwei", b"sechs", b""], [b"", b"", b""]]
     assert scores.numpy()[0, 2] == np.float32(-1e9) and scores.numpy()[1].tolist()[0] == 0.0
 
@@ -236,10 +226,14 @@ def test_a_model_whose_weights_are_no_numbers_still_gives_a_line_a_text():
     embeddings = model.target_embedding.embeddings
     embeddings.assign(np.full(embeddings.shape, np.nan))
     translator = Translator(model, tokenizer, 2, 0.6, 3)
-    rows = [each.numpy() for each in translator.translate_tensor(tf.constant(["two", "", "six"]))]
-    found = [hypotheses(*row) for row in zip(*rows, strict=True)]
+    found = translator.translate_tensor(tf.constant(["two", "", "six"]))
+    rows = zip(found.texts.numpy(), found.scores.numpy(), strict=True)
+    found = [hypotheses(*row) for row in rows]
     assert [len(each) for each in found] == [1, 1, 1]
     assert all(each[0].text == "" and np.isfinite(each[0].score) for each in found)
+    assert translator.score(["two"], ["zwei"]) == [(-1e9, 2)]
+    attention = translator.align_tensor(tf.constant(["two"]), tf.constant(["zwei"])).attention
+    assert np.all(attention.numpy() == 0.0)
 
 
 def test_empty_slots_are_no_hypotheses():
@@ -275,71 +269,6 @@ def test_beam_size_one_is_greedy_search(numbers_run):
         assert found == [Hypothesis(expected, pytest.approx(score, abs=1e-4))]
 
 
-# Scores -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.6])
-def test_the_score_of_a_translation_is_the_search_s(translator, numbers_run, alpha):
-    if alpha != translator.alpha:
-        translator = numbers_run.load_translator(alpha=alpha)
-    tokenizer = translator.tokenizer.target
-    compared = 0
-    for text, found in zip(SENTENCES, translator.translate(SENTENCES), strict=True):
-        if not text.strip():
-            continue
-        results = translator.score([text] * len(found), [each.text for each in found])
-        for each, (log_probability, tokens) in zip(found, results, strict=True):
-            assert tokens == len(tokenizer.encode(each.text)) + 1
-            undone = each.score * ((5 + tokens) / 6) ** alpha
-            # A search may spell a word otherwise than the tokenizer does ("dr" + "ei").
-            if set(each.text.split()) <= set(NUMBERS.values()):
-                assert log_probability == pytest.approx(undone, abs=1e-4)
-                compared += 1
-    assert compared > 30
-
-
-def test_scores_are_the_models_log_probabilities(translator):
-    source, target = "three two", "drei zwei eins"
-    words = translator.tokenizer.source.encode(source), translator.tokenizer.target.encode(target)
-    inputs = {"source": [[*words[0], EOS_ID]], "target": [[BOS_ID, *words[1]]]}
-    logits = translator.model({name: np.array(ids) for name, ids in inputs.items()})
-    labels = [*words[1], EOS_ID]
-    expected = log_softmax(logits)[0, range(len(labels)), labels].sum()
-    ((log_probability, tokens),) = translator.score([source], [target])
-    assert tokens == len(labels)
-    assert log_probability == pytest.approx(expected, abs=1e-4)
-
-
-@pytest.mark.parametrize("kind", ["pre-norm", "two vocabularies", "mixed_bfloat16"])
-def test_batches_change_no_score(random_translators, kind):
-    translator = random_translators[kind]
-    targets = [*SENTENCES[3:], *SENTENCES[:3]]
-    singly = translator.score(SENTENCES, targets, 1)
-    assert np.all(np.isfinite([value for value, _ in singly]))
-    assert len({round(value, 3) for value, _ in singly}) > 15
-    for batch_sentences in (7, 20):
-        together = translator.score(SENTENCES, targets, batch_sentences)
-        assert [count for _, count in together] == [count for _, count in singly]
-        np.testing.assert_allclose(
-            [value for value, _ in together], [value for value, _ in singly], rtol=1e-5, atol=1e-4
-        )
-
-
-def test_a_very_long_target_is_cut(translator):
-    limit = translator.maximum_target_length
-    long, cut = (" ".join(["zwei"] * count) for count in (20_000, limit))
-    found = translator.score(["two", "two", "six"], [long, cut, "sechs"])
-    assert found[0][1] == found[1][1] == limit + 1
-    assert found[0][0] == pytest.approx(found[1][0], abs=1e-4)
-    alone = translator.score(["six"], ["sechs"])[0]
-    assert found[2] == (pytest.approx(alone[0], abs=1e-4), alone[1])
-
-
-def test_unlike_numbers_of_sources_and_targets_are_refused(translator):
-    with pytest.raises(InputError, match=r"as many\. Received: 2 and 1"):
-        translator.score(["one", "two"], ["eins"])
-
-
 # Arguments ----------------------------------------------------------------------------------------
 
 
@@ -364,7 +293,7 @@ def test_no_extra_length_is_possible(random_translators):
     """A recipe's decoding.maximum_extra_length may be 0."""
     paper = random_translators["paper"]
     translator = Translator(paper.model, paper.tokenizer, 2, maximum_extra_length=0)
-    texts, scores = translator.translate_tensor(tf.constant(["six"]))
+    texts, scores, _ = translator.translate_tensor(tf.constant(["six"]))
     # The end token alone has room.
     assert texts.numpy().tolist() == [[b"", b""]] and scores[0, 0] > -1e8
 

@@ -7,7 +7,7 @@ from small_models import small_model
 from small_runs import last_checkpoint
 
 from keras_transformer.errors import InputError
-from trainers.run import RunDirectory, in_float32
+from trainers.run import RunDirectory, with_policy
 
 
 def test_a_translator_takes_the_recipes_decoding(finished_run):
@@ -85,15 +85,43 @@ def test_the_model_loads_without_this_package_being_asked(finished_run):
 
 def test_a_float32_model_stays_what_it_is():
     model = small_model()
-    assert in_float32(model) is model
+    assert with_policy(model, "float32") is model
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_a_mixed_model_is_copied_to_float32(policy):
     model = small_model(policy, dropout=0.1)
-    copy = in_float32(model)
+    copy = with_policy(model, "float32")
     assert copy.config == model.config
     assert {layer.dtype_policy.name for layer in copy.layers} == {"float32"}
     for weight, same in zip(model.get_weights(), copy.get_weights(), strict=True):
         assert weight.dtype == same.dtype
         np.testing.assert_array_equal(weight, same)
+
+
+def test_a_bfloat16_copy_holds_rounded_weights():
+    model = small_model()
+    copy = with_policy(model, "bfloat16")
+    assert copy.policy.name == "bfloat16"
+    for weight, rounded in zip(model.trainable_weights, copy.trainable_weights, strict=True):
+        assert rounded.dtype == "bfloat16"
+        np.testing.assert_allclose(
+            weight.numpy(), rounded.numpy().astype("float32"), rtol=2**-8, atol=1e-7
+        )
+
+
+def test_the_last_model_is_the_last_checkpoints(finished_run):
+    model = finished_run.load_last_model()
+    trained, _ = finished_run.checkpoints().load_latest()
+    assert model.policy.name == "float32"
+    for weight, same in zip(model.trainable_weights, trained.trainable_weights, strict=True):
+        np.testing.assert_array_equal(weight.numpy(), same.numpy())
+
+
+def test_settings_of_the_search_replace_the_recipes(finished_run):
+    recipe = finished_run.load_recipe().decoding
+    translator = finished_run.load_translator(
+        alpha=0.0, beam_size=None, maximum_source_length=7, maximum_extra_length=0
+    )
+    assert translator.alpha == 0.0 and translator.beam_size == recipe.beam_size
+    assert translator.maximum_source_length == translator.maximum_target_length == 7

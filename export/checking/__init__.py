@@ -1,0 +1,1 @@
+"""Gates that an export must pass before another host is asked to load it."""
