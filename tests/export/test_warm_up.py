@@ -35,12 +35,17 @@ def requests(numbers_export):
     return read(numbers_export)
 
 
+@pytest.fixture(scope="module")
+def translator(numbers_run):
+    return numbers_run.load_translator()
+
+
 @pytest.mark.parametrize("signature", INPUTS)
 def test_each_signature_gets_a_short_a_long_an_empty_text_and_a_batch(
-    requests, signature, numbers_run
+    requests, signature, translator
 ):
     short, long, empty, batch = (columns for name, columns in requests if name == signature)
-    tokenizer = numbers_run.load_tokenizer().source
+    tokenizer = translator.tokenizer.source
     first, *others = INPUTS[signature]
     assert [len(each[first]) for each in (short, long, empty, batch)] == [1, 1, 1, 32]
     assert len(tokenizer.encode(short[first][0])) < 5 < 10 < len(tokenizer.encode(long[first][0]))
@@ -48,9 +53,7 @@ def test_each_signature_gets_a_short_a_long_an_empty_text_and_a_batch(
     for columns in (short, long, empty, batch):
         assert set(columns) == set(INPUTS[signature])
         # What goes with the texts are their translations.
-        translations = [
-            best[0].text for best in numbers_run.load_translator().translate(columns[first])
-        ]
+        translations = [best[0].text for best in translator.translate(columns[first])]
         assert all(columns[name] == translations for name in others)
 
 
