@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from expected_outputs import assert_outputs, columns, expected_outputs
 from small_translators import SENTENCES, number_tokenizer, random_model
 from tensorflow.core.protobuf import saved_model_pb2
 
@@ -16,47 +17,10 @@ from export.checking.checks import check_export
 from export.loaded import ExportedTranslator
 from export.saved_model import export_translator
 from export.signatures import INPUTS
-from keras_transformer.search import EMPTY_SCORE
 from keras_transformer.translator import Translator
 
 HERE = Path(__file__).parent
-
-# A program that knows TensorFlow and TensorFlow Text only, as a server does.
-LOAD = """
-import json, sys
-import numpy as np
-import tensorflow as tf
-import tensorflow_text
-
-path, requests = sys.argv[1], json.load(sys.stdin)
-results = {}
-loaded = tf.saved_model.load(path)
-for name, columns in requests.items():
-    outputs = loaded.signatures[name](**{key: tf.constant(texts) for key, texts in columns.items()})
-    results["python/" + name] = {key: value.numpy() for key, value in outputs.items()}
-with tf.compat.v1.Session(graph=tf.Graph()) as session:
-    meta_graph = tf.compat.v1.saved_model.load(session, ["serve"], path)
-    for name, columns in requests.items():
-        signature = meta_graph.signature_def[name]
-        results["session/" + name] = session.run(
-            {key: info.name for key, info in signature.outputs.items()},
-            {
-                signature.inputs[key].name: np.array(texts, dtype=object)
-                for key, texts in columns.items()
-            },
-        )
-assert not {"keras_transformer", "export", "keras_nlp", "keras_hub"} & set(sys.modules)
-print(json.dumps({
-    name: {
-        key: np.vectorize(
-            lambda x: x.decode() if isinstance(x, bytes) else getattr(x, "item", lambda: x)(),
-            [object],
-        )(value).tolist()
-        for key, value in outputs.items()
-    }
-    for name, outputs in results.items()
-}))
-"""
+LOAD = HERE.parent / "load_export.py"
 
 
 @pytest.fixture(scope="module")
@@ -69,55 +33,6 @@ def expected(translator):
     return expected_outputs(translator, SENTENCES)
 
 
-def expected_outputs(translator, texts) -> dict[str, dict[str, list]]:
-    """What the signatures must return for texts, and for them and their best translations."""
-    rows = [
-        (found + [("", EMPTY_SCORE)] * translator.beam_size)[: translator.beam_size]
-        for found in translator.translate(texts)
-    ]
-    translations = [[text for text, _ in row] for row in rows]
-    scores = [[score for _, score in row] for row in rows]
-    best = [row[0] for row in translations]
-    log_probabilities, tokens = zip(*translator.score(texts, best), strict=True)
-    alignments = translator.align_tensor(tf.constant(texts), tf.constant(best))
-    truncated = [False] * len(texts)
-    return {
-        "n_best": {"translations": translations, "scores": scores, "truncated": truncated},
-        "serving_default": {
-            "translation": best,
-            "score": [row[0] for row in scores],
-            "truncated": truncated,
-        },
-        "score": {
-            "log_probability": list(log_probabilities),
-            "tokens": list(tokens),
-            "truncated": truncated,
-        },
-        "align": {name: plain(value.numpy()) for name, value in alignments._asdict().items()},
-    }
-
-
-def plain(array: np.ndarray) -> list:
-    """An array as lists of what JSON has."""
-    return np.vectorize(
-        lambda x: x.decode() if isinstance(x, bytes) else getattr(x, "item", lambda: x)(), [object]
-    )(array).tolist()
-
-
-def columns(signature: str, texts, best) -> dict[str, list[str]]:
-    """The inputs of a signature."""
-    return dict(zip(INPUTS[signature], (list(texts), best), strict=False))
-
-
-def assert_outputs(found, expected):
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        if any(word in name for word in ("score", "probability", "attention")):
-            np.testing.assert_allclose(found[name], value, rtol=1e-6, atol=1e-4)
-        else:
-            assert found[name] == value
-
-
 # Loaders ------------------------------------------------------------------------------------------
 
 
@@ -128,7 +43,7 @@ def test_a_process_with_tensorflow_alone_gives_pythons_translations(numbers_expo
     best = expected["serving_default"]["translation"]
     requests = {name: columns(name, SENTENCES, best) for name in INPUTS}
     done = subprocess.run(
-        [sys.executable, "-c", LOAD, numbers_export],
+        [sys.executable, LOAD, numbers_export],
         input=json.dumps(requests),
         env=environment,
         cwd="/",
