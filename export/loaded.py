@@ -10,15 +10,11 @@ import tensorflow as tf
 from export.model_card import read_model_card
 from export.publish import versions_in
 from keras_transformer.errors import InputError
-from keras_transformer.translator import (
+from keras_transformer.text_batches import (
     Hypothesis,
     OnCut,
-    batches_by_length,
-    check_pairs,
-    check_texts,
-    hypotheses,
-    report_cut,
-    string_tensor,
+    score_in_batches,
+    translate_in_batches,
 )
 
 
@@ -61,13 +57,12 @@ class ExportedTranslator:
         self.path = version_directory(path)
         try:
             self._loaded = tf.saved_model.load(str(self.path))
-            signatures = self._loaded.signatures
-            self._translate = signatures.get("n_best") or signatures["serving_default"]
-            self._names = ("translations", "scores")
-            if "n_best" not in signatures:
-                self._names = ("translation", "score")
-            scores = self._translate.structured_outputs[self._names[1]]
-            self.beam_size = int(scores.shape[1]) if "n_best" in signatures else 1
+            self._signatures = self._loaded.signatures
+            self._is_n_best = "n_best" in self._signatures
+            outputs = self._signature().structured_outputs
+            for name in ("scores" if self._is_n_best else "score", "truncated"):
+                outputs[name]  # a KeyError where it is another model
+            self.beam_size = int(outputs["scores"].shape[1]) if self._is_n_best else 1
             limits = read_model_card(self.path).get("limits", {})
             self.maximum_source_length: int | None = limits.get("maximum_source_length")
         except Exception as error:  # TensorFlow raises errors of many kinds for a broken file
@@ -81,16 +76,16 @@ class ExportedTranslator:
         self, texts: Sequence[str], batch_sentences: int = 64, on_cut: OnCut | None = None
     ) -> list[list[Hypothesis]]:
         """The hypotheses of each text, best first, as `Translator.translate`."""
-        check_texts(texts)
-        results: list[list[Hypothesis]] = [[] for _ in texts]
-        for rows in batches_by_length(texts, batch_sentences):
-            outputs = self._translate(text=string_tensor(texts, rows))
-            # [n] or [n, K] -> [n, K]
-            found = (outputs[name].numpy().reshape(len(rows), -1) for name in self._names)
-            for row, row_texts, row_scores in zip(rows, *found, strict=True):
-                results[row] = hypotheses(row_texts, row_scores)
-            report_cut(rows, outputs["truncated"].numpy(), on_cut)
-        return results
+
+        def translate_batch(batch: tf.Tensor) -> list[tf.Tensor]:
+            outputs = self._signature()(text=batch)
+            if self._is_n_best:
+                return [outputs[name] for name in ("translations", "scores", "truncated")]
+            # [N] -> [N, 1]
+            one_best = [outputs[name][:, tf.newaxis] for name in ("translation", "score")]
+            return [*one_best, outputs["truncated"]]
+
+        return translate_in_batches(translate_batch, texts, batch_sentences, on_cut)
 
     def score(
         self,
@@ -105,19 +100,16 @@ class ExportedTranslator:
             InputError: where the export has no signature `score`, or the numbers of sources and
                 targets differ.
         """
-        check_pairs(sources, targets)
-        if "score" not in self._loaded.signatures:
+        if "score" not in self._signatures:
             raise InputError(
                 f"score needs an export with the signature score. Received: {self.path}"
             )
-        results = [(0.0, 0)] * len(sources)
-        for rows in batches_by_length(targets, batch_sentences):
-            outputs = self._loaded.signatures["score"](
-                source=string_tensor(sources, rows), target=string_tensor(targets, rows)
-            )
-            for row, log_probability, count in zip(
-                rows, outputs["log_probability"].numpy(), outputs["tokens"].numpy(), strict=True
-            ):
-                results[row] = (float(log_probability), int(count))
-            report_cut(rows, outputs["truncated"].numpy(), on_cut)
-        return results
+
+        def score_batch(source: tf.Tensor, target: tf.Tensor) -> list[tf.Tensor]:
+            outputs = self._signatures["score"](source=source, target=target)
+            return [outputs[name] for name in ("log_probability", "tokens", "truncated")]
+
+        return score_in_batches(score_batch, sources, targets, batch_sentences, on_cut)
+
+    def _signature(self):
+        return self._signatures["n_best" if self._is_n_best else "serving_default"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,12 @@ from keras_transformer.errors import InputError
 from keras_transformer.forced_decoding import alignment, label_log_probabilities
 from keras_transformer.model import Transformer
 from keras_transformer.search import EMPTY_SCORE, beam_search
+from keras_transformer.text_batches import (
+    Hypothesis,
+    OnCut,
+    score_in_batches,
+    translate_in_batches,
+)
 from keras_transformer.tokenizer import (
     BOS_ID,
     EOS_ID,
@@ -19,13 +25,6 @@ from keras_transformer.tokenizer import (
     SubwordTokenizer,
     TranslationTokenizer,
 )
-
-
-class Hypothesis(NamedTuple):
-    """One translation of a sentence, and its score: log p / ((5 + n) / 6)^alpha."""
-
-    text: str
-    score: float
 
 
 class Translations(NamedTuple):
@@ -75,9 +74,6 @@ class Alignments(NamedTuple):
     target_lengths: tf.Tensor
     attention: tf.Tensor
     truncated: tf.Tensor
-
-
-OnCut = Callable[[int], None]
 
 
 class Translator:
@@ -266,16 +262,7 @@ class Translator:
         Raises:
             InputError: for one text that is not in a list.
         """
-        check_texts(texts)
-        results: list[list[Hypothesis]] = [[] for _ in texts]
-        for rows in batches_by_length(texts, batch_sentences):
-            found = self._translate_batch(string_tensor(texts, rows))
-            for row, row_texts, row_scores in zip(
-                rows, found.texts.numpy(), found.scores.numpy(), strict=True
-            ):
-                results[row] = hypotheses(row_texts, row_scores)
-            report_cut(rows, found.truncated.numpy(), on_cut)
-        return results
+        return translate_in_batches(self._translate_batch, texts, batch_sentences, on_cut)
 
     def score(
         self,
@@ -295,16 +282,7 @@ class Translator:
         Raises:
             InputError: where the numbers of sources and targets differ.
         """
-        check_pairs(sources, targets)
-        results = [(0.0, 0)] * len(sources)
-        for rows in batches_by_length(targets, batch_sentences):
-            found = self._score_batch(string_tensor(sources, rows), string_tensor(targets, rows))
-            for row, log_probability, count in zip(
-                rows, found.log_probabilities.numpy(), found.tokens.numpy(), strict=True
-            ):
-                results[row] = (float(log_probability), int(count))
-            report_cut(rows, found.truncated.numpy(), on_cut)
-        return results
+        return score_in_batches(self._score_batch, sources, targets, batch_sentences, on_cut)
 
     def _read_source(self, text: tf.Tensor) -> _Tokens:
         return _read(self.tokenizer.source, text, self.maximum_source_length)
@@ -312,36 +290,6 @@ class Translator:
     def _read_target(self, text: tf.Tensor) -> _Tokens:
         # Any translation that the search can find is read whole.
         return _read(self.tokenizer.target, text, self.maximum_target_length)
-
-
-def hypotheses(texts: Sequence[bytes], scores: Sequence[float]) -> list[Hypothesis]:
-    """One sentence's rows of `translations` and `scores` as a list, without the empty slots."""
-    found = [
-        Hypothesis(text.decode(), float(score)) for text, score in zip(texts, scores, strict=True)
-    ]
-    # The first slot is empty only where the model's weights are no numbers.
-    return found[:1] + [hypothesis for hypothesis in found[1:] if hypothesis.score > EMPTY_SCORE]
-
-
-def check_texts(texts: Sequence[str]) -> None:
-    """Refuses one text in the place of a list of them, whose letters would be the texts."""
-    if isinstance(texts, str | bytes):
-        raise InputError(f"Texts must be a list of str. Received: {texts[:60]!r}")
-
-
-def check_pairs(sources: Sequence[str], targets: Sequence[str]) -> None:
-    """Refuses lists of unlike lengths, and one text in the place of a list."""
-    check_texts(sources)
-    check_texts(targets)
-    if len(sources) != len(targets):
-        raise InputError(
-            f"Sources and targets must be as many. Received: {len(sources)} and {len(targets)}"
-        )
-
-
-def string_tensor(texts: Sequence[str], rows: Sequence[int]) -> tf.Tensor:
-    """Some of the texts as a string tensor; the graph replaces what is no valid UTF-8."""
-    return tf.constant([texts[row].encode(errors="surrogatepass") for row in rows])
 
 
 def _all_different(texts: tf.Tensor, scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -383,17 +331,3 @@ def _shifted_right(labels: tf.Tensor) -> tf.Tensor:
     """The start token, then each row's labels but the last: int32 [N, T], the labels' padding."""
     starts = tf.fill([tf.shape(labels)[0], 1], BOS_ID)
     return tf.where(labels == PAD_ID, PAD_ID, tf.concat([starts, labels[:, :-1]], axis=1))
-
-
-def report_cut(rows: Sequence[int], truncated: Sequence[bool], on_cut: OnCut | None) -> None:
-    """Calls `on_cut` with the rows of a batch that were cut."""
-    if on_cut is not None:
-        for row in np.asarray(rows)[np.asarray(truncated)]:
-            on_cut(int(row))
-
-
-def batches_by_length(texts: Sequence[str], batch_sentences: int) -> Iterator[np.ndarray]:
-    """Rows of texts of like length together, so that little is padded; the longest come first."""
-    order = np.argsort([-len(text) for text in texts], kind="stable")
-    for start in range(0, len(order), batch_sentences):
-        yield order[start : start + batch_sentences]

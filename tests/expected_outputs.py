@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+from pathlib import Path
+
 import numpy as np
 import tensorflow as tf
 
@@ -35,6 +40,26 @@ def expected_outputs(translator, texts) -> dict[str, dict[str, list]]:
         },
         "align": {name: plain(value.numpy()) for name, value in alignments._asdict().items()},
     }
+
+
+def loaded_outputs(python: str | Path, path: Path, texts: list[str], expected: dict) -> dict:
+    """What load_export.py prints for an export in a process of `python`, in another folder.
+
+    Given the signatures' inputs for texts and their translations, by the outputs expected.
+    """
+    best = expected["serving_default"]["translation"]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment.pop("PYTHONPATH", None)
+    done = subprocess.run(
+        [python, Path(__file__).parent / "load_export.py", path],
+        input=json.dumps({name: columns(name, texts, best) for name in INPUTS}),
+        env=environment,
+        cwd="/",
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
 
 
 def plain(array: np.ndarray) -> list:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_transformer.translator import hypotheses
+from keras_transformer.text_batches import hypotheses
 
 
 class Changed:

@@ -11,7 +11,7 @@ import sacrebleu
 from sacremoses import MosesTokenizer
 
 from keras_transformer.errors import InputError
-from keras_transformer.translator import Hypothesis, OnCut
+from keras_transformer.text_batches import Hypothesis, OnCut
 
 # Western tokenizers split by spaces, which do not part words in these languages (ISO 639 codes).
 _BLEU_TOKENIZERS = {

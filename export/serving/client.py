@@ -12,7 +12,7 @@ import tenacity
 
 from export.serving.server_address import ServerAddress, ServerUnavailable, ServingError
 from keras_transformer.errors import InputError, check_sizes
-from keras_transformer.translator import (
+from keras_transformer.text_batches import (
     Hypothesis,
     OnCut,
     batches_by_length,

@@ -5,7 +5,7 @@ from small_translators import SENTENCES
 
 from export.loaded import ExportedTranslator, version_directory
 from keras_transformer.errors import InputError
-from keras_transformer.translator import Hypothesis
+from keras_transformer.text_batches import Hypothesis
 
 
 @pytest.fixture(scope="module")

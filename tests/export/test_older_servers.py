@@ -1,18 +1,12 @@
 """An export in the TensorFlow releases that older servers are built from, each installed anew."""
 
-import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from expected_outputs import assert_outputs, columns, expected_outputs
+from expected_outputs import assert_outputs, expected_outputs, loaded_outputs
 from small_translators import SENTENCES
 
-from export.signatures import INPUTS
-
-LOAD = Path(__file__).parents[1] / "load_export.py"
 # Each release with the Pythons that it can be had for.
 RELEASES = [
     release
@@ -31,20 +25,7 @@ def test_an_older_tensorflow_gives_the_same_translations(
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*install, f"tensorflow-text=={release}.*"], check=True)
     expected = expected_outputs(numbers_run.load_translator(), SENTENCES)
-    best = expected["serving_default"]["translation"]
-    requests = {name: columns(name, SENTENCES, best) for name in INPUTS}
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    environment.pop("PYTHONPATH", None)
-    done = subprocess.run(
-        [python, LOAD, numbers_export],
-        input=json.dumps(requests),
-        env=environment,
-        cwd="/",
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout)
+    found = loaded_outputs(python, numbers_export, SENTENCES, expected)
     assert len(found) == 8
     for name, outputs in found.items():
         assert_outputs(outputs, expected[name.split("/")[1]])

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from expected_outputs import assert_outputs, columns, expected_outputs
+from expected_outputs import assert_outputs, columns, expected_outputs, loaded_outputs
 from small_translators import SENTENCES, number_tokenizer, random_model
 from tensorflow.core.protobuf import saved_model_pb2
 
@@ -20,7 +20,6 @@ from export.signatures import INPUTS
 from keras_transformer.translator import Translator
 
 HERE = Path(__file__).parent
-LOAD = HERE.parent / "load_export.py"
 
 
 @pytest.fixture(scope="module")
@@ -38,20 +37,7 @@ def expected(translator):
 
 def test_a_process_with_tensorflow_alone_gives_pythons_translations(numbers_export, expected):
     """In both loaders, from another directory, with nothing left of the run."""
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    environment.pop("PYTHONPATH", None)
-    best = expected["serving_default"]["translation"]
-    requests = {name: columns(name, SENTENCES, best) for name in INPUTS}
-    done = subprocess.run(
-        [sys.executable, LOAD, numbers_export],
-        input=json.dumps(requests),
-        env=environment,
-        cwd="/",
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout)
+    found = loaded_outputs(sys.executable, numbers_export, SENTENCES, expected)
     assert len(found) == 8
     for name, outputs in found.items():
         assert_outputs(outputs, expected[name.split("/")[1]])

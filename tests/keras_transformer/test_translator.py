@@ -17,8 +17,9 @@ from small_translators import (
 
 from keras_transformer.errors import InputError
 from keras_transformer.search import SearchState
+from keras_transformer.text_batches import Hypothesis, hypotheses
 from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID
-from keras_transformer.translator import Hypothesis, Translator, hypotheses
+from keras_transformer.translator import Translator
 
 BLANK = ["", "   ", "\u00a0", "\t", "\u3000\u2003 "]
 MARKERS = ["<s>", "</s>", "<pad>", "<unk>", "\u2047", "<0x"]

@@ -8,7 +8,7 @@ import sacrebleu
 from small_runs import in_new_process
 
 from keras_transformer.errors import InputError
-from keras_transformer.translator import Hypothesis
+from keras_transformer.text_batches import Hypothesis
 from trainers.evaluation import (
     bleu_for,
     evaluate,
