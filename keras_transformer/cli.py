@@ -19,6 +19,8 @@ from keras_transformer.command_io import (
     refuse,
     say,
     say_cut,
+    scores_text,
+    translations_text,
     write_lines,
 )
 from keras_transformer.command_line import command_line
@@ -99,9 +101,7 @@ def evaluate(options: argparse.Namespace) -> int:
     if (options.source is None) != (options.reference is None):
         missing = "--reference" if options.reference is None else "--source"
         refuse("--source and --reference must be given together", f"no {missing}")
-    language = options.language or (recipe.data.target_language if recipe else None)
-    if language is None:
-        refuse("--language must name the target language of an export", "nothing")
+    language = options.language or _target_language(options, recipe)
     if options.source:
         corpus = read_parallel_files(options.source, options.reference)
     elif recipe:
@@ -120,16 +120,7 @@ def evaluate(options: argparse.Namespace) -> int:
     translations = result.pop("translations")
     if options.output:
         write_lines(options.output, translations)
-    lines = [
-        f"BLEU {result['bleu']:.2f}   {result['bleu_signature']}",
-        f"chrF {result['chrf']:.2f}",
-        f"{result['sentences']} sentences in {result['seconds']:.1f} s, "
-        f"{result['target_tokens_per_second']:.0f} tokens per second",
-    ]
-    if result["bleu_tokenized_compound_split"] is not None:
-        paper = f"{result['bleu_tokenized_compound_split']:.2f}"
-        lines.insert(1, f"tokenised, compound-split BLEU (the paper's kind) {paper}")
-    return print_result(options, result, "\n".join(lines))
+    return print_result(options, result, scores_text(result))
 
 
 def translate(options: argparse.Namespace) -> int:
@@ -285,25 +276,14 @@ def demo(options: argparse.Namespace) -> int:
         {"source": source, "translation": found[0].text}
         for source, found in zip(DEMO_SENTENCES, served, strict=True)
     ]
-    lines = [
+    rows = [(example["source"], example["translation"], None) for example in examples]
+    rows += list(zip(test.sources, translations, test.targets, strict=True))[:5]
+    text = (
         f"BLEU {scores['bleu']:.2f} on {scores['sentences']} test sentences of short, everyday "
-        "language; news is far harder",
-        f"checked SavedModel: {path}",
-        "",
-        *(f"{example['source']}\n    {example['translation']}" for example in examples),
-        "",
-        *(
-            f"{source}\n    {translation}\n    (reference: {reference})"
-            for source, translation, reference in list(
-                zip(test.sources, translations, test.targets, strict=True)
-            )[:5]
-        ),
-    ]
-    print_result(
-        options,
-        {**scores, "export": str(path), "export_ok": gates["ok"], "examples": examples},
-        "\n".join(lines),
+        f"language; news is far harder\nchecked SavedModel: {path}\n\n{translations_text(rows)}"
     )
+    result = {**scores, "export": str(path), "export_ok": gates["ok"], "examples": examples}
+    print_result(options, result, text)
     return 0 if gates["ok"] else 1
 
 
@@ -347,6 +327,20 @@ def _translator(
     if n_best > translator.beam_size:
         refuse(f"--n-best must be at most the export's {translator.beam_size}", n_best)
     return translator
+
+
+def _target_language(options: argparse.Namespace, recipe: Recipe | None) -> str:
+    """The language of translations, by the recipe or by the export's model card."""
+    from export.loaded import version_directory
+    from export.model_card import read_model_card
+
+    if recipe is not None:
+        return recipe.data.target_language
+    card = read_model_card(version_directory(options.model))
+    language = card.get("languages", {}).get("target")
+    if language is None:
+        refuse("--language must name the target language of an export without a card", "nothing")
+    return language
 
 
 def _batch_sentences(recipe: Recipe | None) -> int:

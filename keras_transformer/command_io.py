@@ -69,6 +69,29 @@ def print_translations(
     return 0
 
 
+def scores_text(scores: dict[str, Any]) -> str:
+    """The scores of a test set for people to read."""
+    lines = [f"BLEU {scores['bleu']:.2f}   {scores['bleu_signature']}"]
+    if scores["bleu_tokenized_compound_split"] is not None:
+        paper = f"{scores['bleu_tokenized_compound_split']:.2f}"
+        lines.append(f"tokenised, compound-split BLEU (the paper's kind) {paper}")
+    lines += [
+        f"chrF {scores['chrf']:.2f}",
+        f"{scores['sentences']} sentences in {scores['seconds']:.1f} s, "
+        f"{scores['target_tokens_per_second']:.0f} tokens per second",
+    ]
+    return "\n".join(lines)
+
+
+def translations_text(rows: Sequence[tuple[str, str, str | None]]) -> str:
+    """Sources, each with its translation below it, and its reference where there is one."""
+    return "\n".join(
+        f"{source}\n    {translation}"
+        + ("" if reference is None else f"\n    (reference: {reference})")
+        for source, translation, reference in rows
+    )
+
+
 def print_json(values: dict[str, Any]) -> None:
     """Prints one JSON object on a line of stdout."""
     write_lines(None, [json.dumps(values, ensure_ascii=False)])

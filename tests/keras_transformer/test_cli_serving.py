@@ -1,6 +1,7 @@
-"""The command that translates through a server."""
+"""The command that translates through a server, and what commands know of an export."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from served_model import Model
 from serving_double import DOUBLES, free_port
 from small_translators import SENTENCES
 
+from export.model_card import read_model_card, write_model_card
 from export.session import ExportSession
 
 pytestmark = pytest.mark.usefixtures("models_are_loaded_once")
@@ -53,3 +55,15 @@ def test_serve_client_refuses_what_cannot_be_before_it_asks_the_server(refuse, t
     assert "--output must be a file" in line
     line = refuse("serve-client", url, "--input", file, "--retry-seconds", 0)
     assert "must be up within 0 s" in line
+
+
+def test_evaluate_takes_the_language_of_an_export_from_its_card(
+    numbers_export, read_json, tmp_path
+):
+    path = shutil.copytree(numbers_export, tmp_path / "1")
+    card = read_model_card(path)
+    card["languages"] = {"source": "en", "target": "de"}
+    write_model_card(path, card)
+    two, zwei = write(tmp_path / "en", ["two", "six"]), write(tmp_path / "de", ["zwei", "sechs"])
+    result = read_json("evaluate", path, "--source", two, "--reference", zwei)
+    assert result["sentences"] == 2 and "tok:13a" in result["bleu_signature"]
