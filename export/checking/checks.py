@@ -8,10 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from export.checking import gates_recorded, gates_running, gates_static, server_rules
+from export.checking import gates_recorded, gates_running, gates_static
 from export.checking.examined import ExaminedExport, GateFailed
 from export.checking.fuzz import fuzz
 from export.checking.odd_texts import any_bytes
+from export.checking.rest_api import rest_columns, rest_rows
+from export.checking.server_batching import server_batching
+from export.checking.warm_up_requests import warm_up
 from export.loaded import version_directory
 
 # In this order: what a later gate runs, the first two have loaded.
@@ -29,10 +32,10 @@ _GATES = (
     gates_running.empty_batch,
     gates_running.empty_text,
     gates_running.batch_mates,
-    server_rules.server_batching,
-    server_rules.rest_rows,
-    server_rules.rest_columns,
-    server_rules.warm_up,
+    server_batching,
+    rest_rows,
+    rest_columns,
+    warm_up,
     gates_recorded.model_card,
     gates_recorded.python_translator,
     gates_recorded.score,

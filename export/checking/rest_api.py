@@ -1,4 +1,4 @@
-"""Gates on what TensorFlow Serving demands of a graph: batches, JSON and warm-up requests."""
+"""The gates on what TensorFlow Serving's REST API reads and writes: rows and columns of JSON."""
 
 from __future__ import annotations
 
@@ -8,64 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from export.checking.contract import DEFAULT, SIGNATURES
-from export.checking.examined import (
-    ExaminedExport,
-    GateFailed,
-    Outputs,
-    Row,
-    difference,
-    first_dimension,
-    row_of,
-)
-from export.warm_up import WARM_UP_REQUESTS
-
-# Rows of requests that arrive together.
-_REQUESTS = ((1,), (2, 1), (3, 1, 1), (5, 2), (1, 1, 4, 3))
-_ALLOWED_BATCH_SIZES = (1, 4, 8, 16)
-# As many as the server takes; more are an error.
-_MOST_WARM_UP_REQUESTS = 1000
-
-
-# Batches ------------------------------------------------------------------------------------------
-
-
-def server_batching(export: ExaminedExport) -> str:
-    """Requests that the server merges, and fills up, give each what it gives alone."""
-    for signature in export.signatures:
-        sample = export.rows(signature)
-        for sizes in _REQUESTS:
-            requests = _requests(sample, sizes)
-            merged = [row for request in requests for row in request]
-            filled = next(size for size in _ALLOWED_BATCH_SIZES if size >= len(merged))
-            # The server fills with the first row of the last request.
-            filler = [requests[-1][0]] * (filled - len(merged))
-            outputs = export.run(signature, merged + filler)
-            first_dimension(outputs, filled, signature)
-            start = 0
-            for request in requests:
-                alone = export.run(signature, request)
-                for index, row in enumerate(request):
-                    if differ := difference(
-                        row_of(alone, index), row_of(outputs, start + index), export.tolerance
-                    ):
-                        raise GateFailed(
-                            f"{signature} {row}: alone and in a batch of {sizes} filled to "
-                            f"{filled} gave {differ}"
-                        )
-                start += len(request)
-    return f"{len(_REQUESTS)} batches of up to {max(map(sum, _REQUESTS))} rows, split again"
-
-
-def _requests(sample: list[Row], sizes: tuple[int, ...]) -> list[list[Row]]:
-    """Requests of these sizes whose rows go round the sample, none the one before."""
-    rows = (sample[index % len(sample)] for index in range(sum(sizes)))
-    return [[next(rows) for _ in range(size)] for size in sizes]
-
-
-# JSON ---------------------------------------------------------------------------------------------
+from export.checking.contract import SIGNATURES
+from export.checking.examined import ExaminedExport, GateFailed, Outputs, Row, first_dimension
 
 
 def rest_rows(export: ExaminedExport) -> str:
@@ -209,55 +154,3 @@ def _decoded(value: Any) -> bytes:
     if isinstance(value, dict):
         return base64.b64decode(value["b64"], validate=True)
     return value.encode()
-
-
-# Warm-up ------------------------------------------------------------------------------------------
-
-
-def warm_up(export: ExaminedExport) -> str:
-    """Each warm-up request runs, and a short, a long and an empty text and a batch are there."""
-    from tensorflow_serving.apis import prediction_log_pb2
-
-    file = export.path / WARM_UP_REQUESTS
-    if not file.is_file():
-        raise GateFailed(f"{WARM_UP_REQUESTS} is missing")
-    requests = []
-    for record in tf.data.TFRecordDataset(str(file)):
-        log = prediction_log_pb2.PredictionLog.FromString(record.numpy())
-        if (kind := log.WhichOneof("log_type")) != "predict_log":
-            raise GateFailed(f"request {len(requests) + 1} is of the type {kind}, not predict_log")
-        requests.append(log.predict_log.request)
-    if not 1 <= len(requests) <= _MOST_WARM_UP_REQUESTS:
-        raise GateFailed(f"{len(requests)} requests; the server takes 1 to 1000")
-    rows: dict[str, list[list[Row]]] = {}
-    for number, request in enumerate(requests, 1):
-        signature = request.model_spec.signature_name or DEFAULT
-        if signature not in export.signatures:
-            raise GateFailed(f"request {number} is for {signature}, which is not exported")
-        names = SIGNATURES[signature].inputs
-        if set(request.inputs) != set(names):
-            raise GateFailed(f"request {number} for {signature} sends {sorted(request.inputs)}")
-        columns = [tf.make_ndarray(request.inputs[name]) for name in names]
-        found: list[Row] = list(zip(*(column.tolist() for column in columns), strict=True))
-        try:
-            first_dimension(export.run(signature, found), len(found), signature)
-        except GateFailed:
-            raise
-        except Exception as error:
-            raise GateFailed(f"request {number} for {signature} fails: {error}") from error
-        rows.setdefault(signature, []).append(found)
-    for signature in export.signatures:
-        _check_kinds(signature, rows.get(signature, []))
-    return f"{len(requests)} requests, all run"
-
-
-def _check_kinds(signature: str, requests: list[list[Row]]) -> None:
-    single = sorted(len(request[0][0]) for request in requests if len(request) == 1)
-    lengths = [length for length in single if length > 0]
-    for kind, is_there in (
-        ("an empty text", 0 in single),
-        ("a short and a long text", bool(lengths) and lengths[-1] >= 2 * lengths[0]),
-        ("a batch", any(len(request) > 1 for request in requests)),
-    ):
-        if not is_there:
-            raise GateFailed(f"no request for {signature} has {kind}")
