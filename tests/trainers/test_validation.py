@@ -89,8 +89,8 @@ def translated(parts, monkeypatch):
     seen = []
     translate = Translator.translate
 
-    def remember(self, texts, batch_sentences=64):
-        found = translate(self, texts, batch_sentences)
+    def remember(self, texts, *options):
+        found = translate(self, texts, *options)
         seen.append((list(texts), [best[0].text for best in found]))
         return found
 
