@@ -186,6 +186,7 @@ def run(corpus: Corpus, handler: Any, beam_flags: Sequence[str] = ()) -> Counts:
     # Sent as they are, so that this project need not be installed on the workers.
     for module in (beam_files, beam_model):
         cloudpickle.register_pickle_by_value(module)
+    _refuse_unknown_flags(beam_flags)
     try:
         pipeline = beam.Pipeline(options=PipelineOptions([*_local_flags(beam_flags), *beam_flags]))
     except (ValueError, ImportError) as error:
@@ -226,7 +227,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: sequence of str; `None` means those of the process.
 
     Returns:
-        0 where every line was translated, 1 where lines failed, 2 for bad input.
+        0 where every line was translated, 1 where lines or the pipeline failed, 2 for bad input.
     """
     parser = argparse.ArgumentParser(
         prog=f"python -m {_PROGRAM}",
@@ -250,6 +251,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     except InputError as error:
         return _complain(str(error), 2)
+    except KeyboardInterrupt:
+        return _complain("interrupted", 130)
+    except Exception as error:  # whatever a step of the pipeline raises, on whichever runner
+        if "KeyboardInterrupt" in str(error):
+            return _complain("interrupted", 130)
+        message = str(error).strip().split("\n")[0] or "no message"
+        return _complain(f"the pipeline failed: {type(error).__name__}: {message}", 1)
     print(
         f"{counts.lines} lines, of which {counts.truncated} were cut to the export's limit",
         file=sys.stderr,
@@ -281,16 +289,15 @@ def _match(pattern: str) -> list[str]:
 
 def _version(export: str) -> str | None:
     """The version that a path means: itself, or the highest in a folder of versions."""
+    from export.publish import version_of
+
     if _match(f"{export}/saved_model.pb"):
         return export
     versions = [
         path.removesuffix("/saved_model.pb") for path in _match(f"{export}/*/saved_model.pb")
     ]
-    numbered = {
-        int(path.rpartition("/")[2]): path
-        for path in versions
-        if path.rpartition("/")[2].isdecimal()
-    }
+    numbered = {version_of(path.rpartition("/")[2]): path for path in versions}
+    numbered.pop(None, None)
     return numbered[max(numbered)] if numbered else None
 
 
@@ -302,6 +309,26 @@ def _local_flags(beam_flags: Sequence[str]) -> list[str]:
     if any(flag.startswith("--runner") for flag in beam_flags):
         return []
     return ["--runner=FnApiRunner"]
+
+
+def _refuse_unknown_flags(beam_flags: Sequence[str]) -> None:
+    """Beam itself drops what it does not know; a runner that is named may have flags of its own."""
+    from apache_beam.options import pipeline_options
+
+    from keras_transformer.errors import InputError
+
+    if any(flag.startswith("--runner") for flag in beam_flags):
+        return
+    parser = argparse.ArgumentParser(add_help=False, conflict_handler="resolve", allow_abbrev=False)
+    for options in pipeline_options.PipelineOptions.__subclasses__():
+        if hasattr(options, "_add_argparse_args"):  # where Beam has options declare their flags
+            options._add_argparse_args(parser)
+    _, unknown = parser.parse_known_args(list(beam_flags))
+    if unknown:
+        raise InputError(
+            f"A flag must be one of --input, --output, --export, --batch-size or Beam's. "
+            f"Received: {' '.join(unknown)}"
+        )
 
 
 def _metric(result: Any, name: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -48,7 +49,9 @@ def model_card(
         "bleu": facts.get("bleu"),
         "weights": facts.get("weights"),
         "precision": translator.model.policy.name,
-        "parameters": translator.model.count_params(),
+        "parameters": sum(
+            math.prod(variable.shape) for variable in translator.model.trainable_variables
+        ),
         "decoding": {
             "beam_size": translator.beam_size,
             "alpha": translator.alpha,
@@ -57,7 +60,8 @@ def model_card(
             "maximum_source_length": translator.maximum_source_length,
             "maximum_target_length": translator.maximum_target_length,
             "maximum_extra_length": translator.maximum_extra_length,
-            "unit": "tokens; what is longer is cut, and `truncated` is true",
+            "unit": "tokens, the end token not counted; a longer text that comes in is cut, and "
+            "`truncated` is true",
         },
         "signatures": {name: _describe(function) for name, function in signatures.items()},
         "tokenizer": {

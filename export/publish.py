@@ -5,11 +5,17 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from keras_transformer.errors import InputError
+
+# TensorFlow Serving's versions are int64.
+_HIGHEST_VERSION = 2**63 - 1
+# What an export that was killed leaves; another name, however like it, is somebody's own.
+_LEFT_OVER = re.compile(r"(writing|removing)-[0-9]+-[0-9]+")
 
 
 class Publication:
@@ -44,11 +50,12 @@ def publish(
     Args:
         base: path of the folder of versions.
         version: int or None. `None` means one more than the highest in `base`, or 1.
-        keep: int or None. Of the versions in `base` this many stay, the highest, the new one
-            among them; `None` keeps all. Folders that are no exports are left alone.
+        keep: int or None. Of the versions in `base` this many stay, the highest; `None` keeps
+            all. Folders that are no exports are left alone.
 
     Raises:
-        InputError: where the version is below 1 or exists, or `base` cannot be written to.
+        InputError: where the version is no number of a version, exists, or is not among those
+            that stay; or where `base` cannot be written to.
     """
     base = Path(base)
     check_publication(base, version, keep)
@@ -63,7 +70,7 @@ def publish(
             yield publication
             publication.rename()
         except OSError as error:
-            raise InputError(f"An export must be writable to {base}. Received: {error}") from error
+            raise InputError(f"An export must fit into {base}. Received: {error}") from error
     if keep is not None:
         _prune(base, publication.path, keep)
 
@@ -73,12 +80,27 @@ def check_publication(base: Path, version: int | None, keep: int | None) -> None
     for name, value in (("version", version), ("keep", keep)):
         if value is not None and value < 1:
             raise InputError(f"{name} must be at least 1. Received: {value}")
-    _refuse_existing(Publication(base, version).path)
+    path = Publication(base, version).path
+    if int(path.name) > _HIGHEST_VERSION:
+        raise InputError(f"version must be at most {_HIGHEST_VERSION}. Received: {path.name}")
+    _refuse_existing(path)
+    higher = [each for each in versions_in(base) if int(each.name) > int(path.name)]
+    if keep is not None and len(higher) >= keep:
+        raise InputError(
+            f"version must be among the {keep} highest in {base}, which are kept. "
+            f"Received: {path.name}, below {higher[-1].name}"
+        )
+    existing = next(folder for folder in (base, *base.absolute().parents) if folder.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise InputError(
+            f"An export must go to a folder that can be written to. Received: {existing}"
+        )
 
 
 def version_of(name: str) -> int | None:
     """The version that a folder's name is, as TF Serving reads it, or None."""
-    return int(name) if name.isascii() and name.isdecimal() else None
+    version = int(name) if name.isascii() and name.isdecimal() else None
+    return None if version is None or version > _HIGHEST_VERSION else version
 
 
 def versions_in(base: str | Path) -> list[Path]:
@@ -119,15 +141,16 @@ def _lock(folder: Path) -> Iterator[None]:
 
 def _remove_left_over(base: Path) -> None:
     """Removes what killed exports left in `base`: folders that no process holds."""
-    for kind in ("writing", "removing"):
-        for path in base.glob(f"{kind}-*-*"):
+    for path in base.iterdir():
+        if _LEFT_OVER.fullmatch(path.name):
             with contextlib.suppress(OSError), _lock(path):
                 shutil.rmtree(path)
 
 
 def _prune(base: Path, new: Path, keep: int) -> None:
-    others = [path for path in versions_in(base) if path != new]
-    for path in others[keep - 1 :]:
+    # Another export may have published a higher one in the meantime: none above the new one goes.
+    below = [path for path in versions_in(base)[keep:] if int(path.name) < int(new.name)]
+    for path in below:
         # Renamed first: a server never finds half a version.
         removed = path.with_name(f"removing-{path.name}-{os.getpid()}")
         try:

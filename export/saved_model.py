@@ -112,7 +112,10 @@ def _write(translator: Translator, names: Sequence[str], path: Path) -> dict[str
         translator.tokenizer.target.resource,
     ]
     described = {name: function.get_concrete_function() for name, function in functions.items()}
-    tf.saved_model.save(module, str(path), signatures=described)
+    try:
+        tf.saved_model.save(module, str(path), signatures=described)
+    except tf.errors.OpError as error:  # TensorFlow's own, for a full disk and the like
+        raise OSError(error.message.split("\n")[0]) from error
     return described
 
 

@@ -39,6 +39,7 @@ def warm_up_columns(
     texts = [[words[0]], [_long_text(translator, words)], [""], batch]
     results = [[found[0].text for found in translator.translate(each)] for each in texts]
     return [
+        # The translations go nowhere where a signature wants texts alone.
         (signature, dict(zip(names, columns, strict=False)))
         for signature, names in inputs.items()
         for columns in zip(texts, results, strict=True)
@@ -97,7 +98,7 @@ def run_warm_up_requests(path: Path, session: ExportSession) -> int:
 
 
 def _long_text(translator: Translator, words: Sequence[str]) -> str:
-    """Texts joined to about 100 tokens, or as many as are read."""
+    """A text repeated to 50 to 100 tokens, or half of what is read and more."""
     limit = min(_LONG_TOKENS, translator.maximum_source_length)
     text = words[-1]
     while len(translator.tokenizer.source.encode(text)) < limit // 2:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code: 0 on success, 2 on bad input, 1 on failure."""
     parser = command_line(COMMANDS)
     options = parser.parse_args(arguments)
+    if threading.current_thread() is threading.main_thread():
+        # Ends as Ctrl-C does, with what is half written removed.
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     from keras_transformer.errors import InputError
 
     try:
@@ -197,32 +202,37 @@ def check_export(options: argparse.Namespace) -> int:
     """Runs the gates that an export must pass; exit code 1 where one fails."""
     from export.checking.checks import check_export as check
 
-    result = check(options.export, options.fuzz)
-    lines = [
-        f"{'ok  ' if gate['ok'] else 'FAIL'} {name}: {gate['detail']}"
-        for name, gate in result.items()
-        if name != "ok"
-    ]
-    print_result(options, result, "\n".join(lines))
+    def report(name: str, gate: dict[str, Any]) -> None:
+        if not options.json:
+            write_lines(None, [f"{'ok  ' if gate['ok'] else 'FAIL'} {name}: {gate['detail']}"])
+
+    result = check(options.export, options.fuzz, report)
+    if options.json:
+        print_json(result)
     return 0 if result["ok"] else 1
 
 
 def serve_client(options: argparse.Namespace) -> int:
     """Translates N lines into N lines through a TensorFlow Serving server."""
     from export.serving.client import ServingClient
+    from export.serving.server_address import ServingError
 
     check_output(options.output)
     lines = _read_lines(options.input)
-    with ServingClient(
+    client = ServingClient(
         options.url,
         model=options.model,
         timeout=options.timeout,
         retry_seconds=options.retry_seconds,
         concurrency=options.concurrency,
-    ) as client:
-        results = client.translate(
-            lines, options.batch_size, n_best=options.n_best or 1, on_cut=say_cut("source")
-        )
+    )
+    n_best = options.n_best or 1
+    try:
+        with client:
+            results = client.translate(lines, options.batch_size, n_best, say_cut("source"))
+    except ServingError as error:
+        say(f"keras-transformer: {error}")
+        return 1  # the server's fault, and not that of what was typed
     return print_translations(options, results, options.n_best)
 
 

@@ -159,12 +159,12 @@ def _export(added: argparse.ArgumentParser) -> None:
     added.add_argument("--weights", choices=("averaged", "last"), default="averaged")
     added.add_argument(
         "--signatures",
-        type=lambda text: tuple(name.strip() for name in text.split(",")),
+        type=_names,
         metavar="NAME,...",
         help="default: serving_default,n_best,score,align",
     )
     added.add_argument(
-        "--keep", type=_at_least(1), metavar="N", help="remove all but the N highest versions"
+        "--keep", type=_at_least(1), metavar="N", help="remove all versions but the N highest"
     )
     added.add_argument(
         "--bleu-sentences",
@@ -200,7 +200,7 @@ def _serve_client(added: argparse.ArgumentParser) -> None:
     added.add_argument(
         "--concurrency", type=_at_least(1), default=4, metavar="C", help="requests at a time"
     )
-    added.add_argument("--timeout", type=_not_negative, default=60.0, help="seconds of one request")
+    added.add_argument("--timeout", type=_positive, default=60.0, help="seconds of one request")
     added.add_argument(
         "--retry-seconds",
         type=_not_negative,
@@ -245,6 +245,17 @@ def _not_negative(text: str) -> float:
     if not 0 <= value < math.inf:
         raise argparse.ArgumentTypeError(f"must be a finite number, at least 0. Received: {text}")
     return value
+
+
+def _positive(text: str) -> float:
+    value = _not_negative(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"must be above 0. Received: {text}")
+    return value
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _at_least(minimum: int) -> Callable[[str], int]:

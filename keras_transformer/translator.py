@@ -178,7 +178,7 @@ class Translator:
             state,
             beam_size=self.beam_size,
             alpha=self.alpha,
-            maximum_lengths=source.lengths - 1 + self.maximum_extra_length,
+            maximum_lengths=source.lengths + self.maximum_extra_length,
             bos_id=BOS_ID,
             eos_id=EOS_ID,
             pad_id=PAD_ID,

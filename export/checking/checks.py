@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -41,16 +42,22 @@ _GATES = (
     gates_recorded.score,
     gates_recorded.align,
 )
+_FUNCTION_NODE = re.compile(r"^\{\{function_node [^}]*\}\}\s*")
 GATES: dict[str, Callable[[ExaminedExport], str]] = {gate.__name__: gate for gate in _GATES}
 
 
-def check_export(path: str | Path, fuzz_strings: int = 0) -> dict[str, Any]:
+def check_export(
+    path: str | Path,
+    fuzz_strings: int = 0,
+    report: Callable[[str, dict[str, Any]], None] = lambda name, result: None,
+) -> dict[str, Any]:
     """Runs every gate on an export.
 
     Args:
         path: path of a version, or of a folder of versions, of which the highest is checked.
         fuzz_strings: int. Random byte strings that the gate `fuzz` sends; without any there is no
             such gate.
+        report: called with each gate's name and result when it is done.
 
     Returns:
         A dict: `ok`, and for each gate a dict of `ok` and `detail`.
@@ -65,7 +72,8 @@ def check_export(path: str | Path, fuzz_strings: int = 0) -> dict[str, Any]:
         gates["fuzz"] = functools.partial(_fuzz, strings=fuzz_strings)
     results: dict[str, Any] = {"ok": True}
     with tempfile.TemporaryDirectory(prefix="check-export-") as folder:
-        export = ExaminedExport(version_directory(path), Path(folder))
+        version = version_directory(path)
+        export = ExaminedExport(version, Path(folder))
         for name, gate in gates.items():
             try:
                 results[name] = {"ok": True, "detail": gate(export)}
@@ -74,7 +82,11 @@ def check_export(path: str | Path, fuzz_strings: int = 0) -> dict[str, Any]:
             except Exception as error:  # whatever a loader raises is this gate's finding
                 detail = f"{type(error).__name__}: {_one_line(error)}"
                 results[name] = {"ok": False, "detail": detail}
-            results["ok"] &= results[name]["ok"]
+            # The copy that was examined is gone when somebody reads this.
+            result = results[name]
+            result["detail"] = result["detail"].replace(str(export.path), str(version))
+            results["ok"] &= result["ok"]
+            report(name, result)
         export.close()
     return results
 
@@ -94,5 +106,6 @@ def _one_line(error: Exception) -> str:
     """What an error says, without TensorFlow's lines about where in the graph it was."""
     lines = [line.strip() for line in str(error).split("\n")]
     where = ("Graph execution error", "Detected at node", "<stack traces", "[[")
+    lines = [_FUNCTION_NODE.sub("", line) for line in lines]
     telling = [line for line in lines if line and not line.startswith(where)]
     return telling[0] if telling else "no message"

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -19,13 +19,29 @@ from export.model_card import MODEL_CARD
 from export.saved_model import EXPECTED_TRANSLATIONS
 from export.session import ExportSession
 
-# By how much scores of half precision may differ, and by how much of two translations the worse one
-# may win.
-HALF_PRECISION = 0.05
-
 Outputs = dict[str, np.ndarray]
+_RECORDED = ("text", "translation", "score", "log_probability", "tokens", "same_tokens")
 # One value for each input of a signature, in the order of the contract.
 Row = tuple[str | bytes, ...]
+
+
+class Tolerance(NamedTuple):
+    """By how much numbers may differ that are computed in batches of different shapes.
+
+    Attributes:
+        absolute: float.
+        relative: float.
+        same_texts: bool. Whether the translations must be the same; else another that is as good,
+            within these bounds, may win.
+    """
+
+    absolute: float
+    relative: float
+    same_texts: bool
+
+
+_FULL_PRECISION = Tolerance(1e-4, 1e-4, same_texts=True)
+_HALF_PRECISION = Tolerance(0.1, 0.02, same_texts=False)
 
 
 class GateFailed(Exception):
@@ -84,21 +100,35 @@ class ExaminedExport:
     def recorded(self) -> list[dict[str, Any]]:
         """What Python translated when the export was made."""
         entries = self._read_json(EXPECTED_TRANSLATIONS).get("translations")
-        if not entries:
+        if not isinstance(entries, list) or not entries:
             raise GateFailed(f"{EXPECTED_TRANSLATIONS} holds no translations")
+        for number, entry in enumerate(entries, 1):
+            if missing := [key for key in _RECORDED if key not in entry]:
+                raise GateFailed(
+                    f"translation {number} of {EXPECTED_TRANSLATIONS} has no {', '.join(missing)}"
+                )
         return entries
 
     def card_number(self, section: str, key: str) -> float:
         """A number that the model card must have."""
-        value = self.card.get(section, {}).get(key)
+        section_of_card = self.card.get(section)
+        value = section_of_card.get(key) if isinstance(section_of_card, dict) else None
         if not isinstance(value, int | float):
             raise GateFailed(f"{MODEL_CARD} has no number {section}.{key}")
         return value
 
+    @cached_property
+    def is_half_precision(self) -> bool:
+        """Whether the graph computes in float16 or bfloat16."""
+        halves = {tf.float16.as_datatype_enum, tf.bfloat16.as_datatype_enum}
+        return any(
+            attribute.type in halves for _, node in self.nodes() for attribute in node.attr.values()
+        )
+
     @property
-    def tolerance(self) -> float:
-        """By how much scores may differ: results of half precision depend on the batch's shape."""
-        return 1e-4 if self.card.get("precision") == "float32" else HALF_PRECISION
+    def tolerance(self) -> Tolerance:
+        """By how much numbers may differ."""
+        return _HALF_PRECISION if self.is_half_precision else _FULL_PRECISION
 
     def _read_json(self, name: str) -> dict[str, Any]:
         file = self.path / name
@@ -152,25 +182,30 @@ def row_of(outputs: Outputs, index: int) -> Outputs:
     return row
 
 
-def difference(one: Outputs, other: Outputs, tolerance: float) -> str | None:
+def difference(one: Outputs, other: Outputs, tolerance: Tolerance) -> str | None:
     """How two rows differ by more than rounding, or None."""
     for name, value in sorted(one.items()):
-        if name == "translations" and _same_hypotheses(one, other, tolerance):
+        same = other[name]
+        if not tolerance.same_texts:
+            if name in ("translation", "translations"):
+                continue  # the scores say whether the others are as good
+            if name == "scores":
+                # Below the best one other hypotheses may come in.
+                value, same = value[:1], same[:1]
+        elif name == "translations" and _same_hypotheses(one, other, tolerance):
             continue
-        if name in ("translation", "translations") and tolerance == HALF_PRECISION:
-            continue  # the scores say whether the others are as good
-        if not equal(value, other[name], tolerance):
-            return f"{name} {_shown(value)} and {_shown(other[name])}"
+        if not equal(value, same, tolerance):
+            return f"{name} {_shown(value)} and {_shown(same)}"
     return None
 
 
-def equal(one: Any, other: Any, tolerance: float) -> bool:
+def equal(one: Any, other: Any, tolerance: Tolerance) -> bool:
     """Texts are equal; numbers with a fraction differ by rounding at most."""
     one, other = np.asarray(one), np.asarray(other)
     if one.shape != other.shape:
         return False
     if one.dtype.kind == "f" or other.dtype.kind == "f":
-        return bool(np.allclose(one, other, rtol=1e-4, atol=tolerance))
+        return bool(np.allclose(one, other, rtol=tolerance.relative, atol=tolerance.absolute))
     return bool(np.all(one == other))
 
 
@@ -181,7 +216,7 @@ def first_dimension(outputs: Outputs, rows: int, where: str) -> None:
             raise GateFailed(f"{where}: {rows} rows in, {name} has shape {value.shape}")
 
 
-def _same_hypotheses(one: Outputs, other: Outputs, tolerance: float) -> bool:
+def _same_hypotheses(one: Outputs, other: Outputs, tolerance: Tolerance) -> bool:
     """Those as good as one another may come in another order."""
     scores = dict(zip(other["translations"].tolist(), other["scores"], strict=True))
     return all(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from export.checking.contract import DEFAULT
-from export.checking.examined import HALF_PRECISION, ExaminedExport, GateFailed, equal, row_of
+from export.checking.examined import ExaminedExport, GateFailed, equal, row_of
 from export.checking.gates_static import is_absolute, shape_of
 from export.model_card import MODEL_CARD
 
@@ -39,12 +41,46 @@ def model_card(export: ExaminedExport) -> str:
         for name, definition in export.meta_graph.signature_def.items()
         if not name.startswith("__")
     }
+    if not isinstance(card["signatures"], dict):
+        raise GateFailed(f"{MODEL_CARD} must describe the signatures: {card['signatures']!r}")
     if set(card["signatures"]) != set(described):
         raise GateFailed(f"{MODEL_CARD} lists {sorted(card['signatures'])}, not the graph's")
     for name, signature in described.items():
         if card["signatures"][name] != signature:
             raise GateFailed(f"{MODEL_CARD} has {name} otherwise than the graph: {signature}")
+    _check_facts(export)
     return f"{', '.join(card['signatures'])} as in the graph, no path"
+
+
+def _check_facts(export: ExaminedExport) -> None:
+    """What the card says of the model is what the graph shows."""
+    card, definitions = export.card, export.meta_graph.signature_def
+    facts: list[tuple[str, Any, Any]] = [
+        ("half precision", card.get("precision") != "float32", export.is_half_precision)
+    ]
+    if "n_best" in definitions:
+        beam_size = definitions["n_best"].outputs["scores"].tensor_shape.dim[1].size
+        facts.append(("decoding.beam_size", export.card_number("decoding", "beam_size"), beam_size))
+    variables = [
+        [dimension.size for dimension in node.attr["shape"].shape.dim]
+        for where, node in export.nodes()
+        if node.op == "VarHandleOp" and where == "the graph"
+    ]
+    if variables and "parameters" in card:
+        parameters = sum(math.prod(shape) for shape in variables)
+        facts.append(("parameters", card.get("parameters"), parameters))
+    tokenizers = {
+        hashlib.sha256(node.attr["model"].s).hexdigest()
+        for where, node in export.nodes()
+        if node.op == "SentencepieceOp" and where == "the graph"
+    }
+    if tokenizers and "tokenizer" in card:
+        said = card.get("tokenizer")
+        said = set(said.values()) if isinstance(said, dict) else said
+        facts.append(("tokenizer", said, tokenizers))
+    for name, said, found in facts:
+        if said != found:
+            raise GateFailed(f"{MODEL_CARD}: {name} is {said}, in the graph {found}")
 
 
 def python_translator(export: ExaminedExport) -> str:
@@ -55,8 +91,8 @@ def python_translator(export: ExaminedExport) -> str:
             export.recorded, outputs["translation"], outputs["score"], strict=True
         ):
             translation = translation.decode()
-            same_text = translation == entry["translation"] or export.tolerance == HALF_PRECISION
-            if not same_text or not equal(score, entry["score"], export.tolerance):
+            is_right = translation == entry["translation"] or not export.tolerance.same_texts
+            if not is_right or not equal(score, entry["score"], export.tolerance):
                 raise GateFailed(
                     f"{loader}: {entry['text']!r} gave {translation!r} ({score:.5f}), "
                     f"Python {entry['translation']!r} ({entry['score']:.5f})"

@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 
 from export.checking.contract import SIGNATURES
-from export.checking.examined import ExaminedExport, GateFailed, Outputs, Row, first_dimension
+from export.checking.examined import (
+    ExaminedExport,
+    GateFailed,
+    Outputs,
+    Row,
+    Tolerance,
+    equal,
+    first_dimension,
+)
 
 
 def rest_rows(export: ExaminedExport) -> str:
@@ -127,7 +135,7 @@ def _refuse(word: str) -> None:
     raise ValueError(f"{word} is no number")
 
 
-def _alike(one: Any, other: Any, tolerance: float) -> bool:
+def _alike(one: Any, other: Any, tolerance: Tolerance) -> bool:
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(
             _alike(value, other[name], tolerance) for name, value in one.items()
@@ -137,7 +145,7 @@ def _alike(one: Any, other: Any, tolerance: float) -> bool:
             _alike(*pair, tolerance) for pair in zip(one, other, strict=True)
         )
     if isinstance(one, float):
-        return bool(np.isclose(one, other, rtol=1e-4, atol=tolerance))
+        return equal(one, other, tolerance)
     return type(one) is type(other) and one == other
 
 

@@ -115,8 +115,8 @@ class ServingClient:
         Args:
             texts: sequence of str.
             batch_sentences: int. Texts of one request; the result does not depend on it.
-            n_best: int. Hypotheses for a text at most; the export's beam is another limit. 1
-                asks for `serving_default`, more for `n_best`.
+            n_best: int. Hypotheses for a text at most, no more than the export's beam. 1 asks for
+                `serving_default`, more for `n_best`.
             on_cut: called with the row of each text that was too long to be read whole.
 
         Returns:
@@ -191,6 +191,11 @@ class ServingClient:
                     f"Received: {received}"
                 )
         translations, scores, truncated = (outputs[name] for name in kinds)
+        if several and n_best > scores.shape[1]:
+            raise ServingError(
+                f"n_best must be at most the {scores.shape[1]} hypotheses that {self.address} "
+                f"gives. Received: {n_best}"
+            )
         if translations.shape != scores.shape or translations.shape[-1:] == (0,):
             raise ServingError(
                 f"{self.address} must return a score for each translation, of which there is at "

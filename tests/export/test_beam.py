@@ -246,3 +246,31 @@ def test_a_machine_without_beam_is_told(monkeypatch, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["--input", "a", "--output", "b", "--export", "c"]) == 2
     assert "pip install 'keras-transformer[beam]'" in capsys.readouterr().err
+
+
+def test_a_misspelt_flag_is_refused(numbers_export, tmp_path, capsys):
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.txt").write_text("one\n")
+    words = ["--input", f"{tmp_path}/corpus/*", "--output", f"{tmp_path}/out"]
+    words += ["--export", str(numbers_export)]
+    assert main([*words, "--batchsize=3"]) == 2
+    line = capsys.readouterr().err
+    assert line.endswith("Received: --batchsize=3\n") and line.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (RuntimeError("a step\nfailed"), 1, "the pipeline failed: RuntimeError: a step\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+        (RuntimeError("KeyboardInterrupt"), 130, "interrupted\n"),
+    ],
+)
+def test_a_pipeline_that_fails_says_so_in_a_line(monkeypatch, capsys, error, code, message):
+    def fail(*arguments):
+        raise error
+
+    monkeypatch.setattr("export.beam.translate_corpus", fail)
+    assert main(["--input", "a", "--output", "b", "--export", "c"]) == code
+    assert capsys.readouterr().err == f"export.beam: {message}"

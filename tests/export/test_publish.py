@@ -125,8 +125,12 @@ def test_a_version_appears_whole(tmp_path):
 
 def test_a_folder_that_cannot_be_is_refused(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match=r"must be writable to .*file\. Received: .*exists"):
-        write(tmp_path / "file")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(InputError, match=r"folder that can be written to\. Received: .*file$"):
+            write(path)
+    with pytest.raises(InputError, match="must be at most 9223372036854775807. Received: 92233720"):
+        write(tmp_path, 2**63)
+    assert version_of(str(2**63)) is None and version_of(str(2**63 - 1)) == 2**63 - 1
 
 
 def test_what_a_killed_export_left_goes_and_what_another_writes_stays(tmp_path):
@@ -148,6 +152,14 @@ def test_what_a_killed_export_left_goes_and_what_another_writes_stays(tmp_path):
     assert names(tmp_path) == {"1", "2"}
 
 
+def test_folders_of_like_names_are_left_alone(tmp_path):
+    mine = {"writing-my-thesis", "removing-old-notes", "writing-1", "writing-1-2-3", "writing-a-2"}
+    for name in mine:
+        (tmp_path / name).mkdir()
+    write(tmp_path)
+    assert names(tmp_path) == {*mine, "1"}
+
+
 def test_old_versions_are_removed(tmp_path):
     for _ in range(4):
         write(tmp_path)
@@ -155,8 +167,18 @@ def test_old_versions_are_removed(tmp_path):
     (tmp_path / "notes").mkdir()
     assert write(tmp_path, keep=3) == "6"
     assert names(tmp_path) == {"notes", "3", "4", "5", "6"}
-    assert write(tmp_path, version=1, keep=1) == "1"  # the new one stays, whatever its number
-    assert names(tmp_path) == {"notes", "1", "5"}
+    with pytest.raises(InputError, match=r"among the 2 highest .* Received: 2, below 3"):
+        write(tmp_path, version=2, keep=2)
+    assert names(tmp_path) == {"notes", "3", "4", "5", "6"}
+
+
+def test_a_higher_version_that_appears_in_the_meantime_stays(tmp_path):
+    write(tmp_path)
+    with publish(tmp_path, 8, keep=1) as publication:
+        (publication.partial / "saved_model.pb").touch()
+        write(tmp_path, 7)
+        write(tmp_path, 9)
+    assert names(tmp_path) == {"8", "9"}
 
 
 def test_a_version_that_is_being_removed_is_no_version(tmp_path, monkeypatch):

@@ -53,8 +53,12 @@ def test_serve_client_refuses_what_cannot_be_before_it_asks_the_server(refuse, t
     url = f"grpc://127.0.0.1:{free_port()}"
     line = refuse("serve-client", url, "--input", file, "--output", tmp_path)
     assert "--output must be a file" in line
-    line = refuse("serve-client", url, "--input", file, "--retry-seconds", 0)
-    assert "must be up within 0 s" in line
+
+
+def test_a_server_that_is_not_there_is_no_bad_input(run_command, tmp_path):
+    url, file = f"grpc://127.0.0.1:{free_port()}", write(tmp_path / "lines", ["two"])
+    code, output, errors = run_command("serve-client", url, "--input", file, "--retry-seconds", 0)
+    assert (code, output) == (1, "") and "must be up within 0 s" in errors
 
 
 def test_evaluate_takes_the_language_of_an_export_from_its_card(

@@ -6,7 +6,16 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from planted_exports import ONE, TEXTS, edit_graph, expected_entries, failures, save, trimmed
+from planted_exports import (
+    ONE,
+    TEXTS,
+    edit_graph,
+    expected_entries,
+    failures,
+    save,
+    trimmed,
+    write_card,
+)
 from planted_exports import write_expected as write_expected_entries
 from small_translators import number_tokenizer, random_model
 
@@ -240,16 +249,19 @@ def test_random_bytes_are_a_gate_where_they_are_asked_for(tmp_path):
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_half_precision_may_choose_another_translation_as_good(tmp_path):
+@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float32])
+def test_half_precision_may_choose_another_translation_as_good(tmp_path, dtype):
     """Where the scores agree to two digits; float32 may not."""
 
     def translate(text):
         translation, score = trimmed(text)
+        score = tf.cast(tf.cast(score, dtype) * 1, tf.float32)
         is_batch = tf.shape(text)[0] > 1
         return tf.where(is_batch, tf.strings.join([translation, "!"]), translation), score
 
     path = save(tmp_path / "1", translate, names=ONE)
-    assert {"batch_mates", "python_translator"} <= set(failures(path))
-    card = path / "assets.extra" / "model_card.json"
-    card.write_text(card.read_text().replace('"float32"', '"bfloat16"', 1))
-    assert not {"batch_mates", "python_translator"} & set(failures(path))
+    write_card(path, precision=dtype.name)
+    found = {"batch_mates", "python_translator"} & set(failures(path))
+    assert found == (set() if dtype == tf.bfloat16 else {"batch_mates", "python_translator"})
+    write_card(path, precision="bfloat16" if dtype == tf.float32 else "float32")
+    assert "half precision is" in failures(path)["model_card"]

@@ -1,5 +1,7 @@
 """The gates on what was recorded of an export: each fails on what was planted for it."""
 
+import shutil
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,6 +11,8 @@ from planted_exports import (
     expected_entries,
     failures,
     save,
+    trimmed,
+    write_card,
     write_expected,
 )
 
@@ -116,12 +120,50 @@ def test_rounding_is_no_difference(copy):
     assert failures(copy) == {}
 
 
-def test_half_precision_may_round_more(copy):
+@pytest.mark.parametrize(("precision", "fails"), [("float32", True), ("mixed_bfloat16", False)])
+def test_half_precision_may_round_more(tmp_path, precision, fails):
+    def half(text):
+        translation, score = trimmed(text)
+        dtype = tf.float32 if fails else tf.bfloat16
+        return translation, tf.cast(tf.cast(score, dtype) * 1, tf.float32)
+
+    path = save(tmp_path / "1", half)
+    write_card(path, precision=precision)
     (entry,) = expected_entries(["two"])
-    write_expected(copy, [{**entry, "score": -3.03, "log_probability": -3.03}])
-    assert set(failures(copy)) == {"python_translator", "score"}
-    edit_card(copy, lambda card: card.update(precision="mixed_bfloat16"))
-    assert failures(copy) == {}
+    write_expected(path, [{**entry, "score": -3.03, "log_probability": -3.03}])
+    assert set(found := failures(path)) == ({"python_translator", "score"} if fails else set()), (
+        found
+    )
+    # What the card says changes nothing of that.
+    write_card(path, precision="float32" if precision != "float32" else "bfloat16")
+    assert set(failures(path)) == {
+        "model_card",
+        *({"python_translator", "score"} if fails else set()),
+    }
+
+
+def test_a_card_that_the_graph_belies_fails(numbers_export, tmp_path):
+    path = shutil.copytree(numbers_export, tmp_path / "1")
+    for change in (
+        {"decoding": {"beam_size": 99, "alpha": 0.6}},
+        {"parameters": 1},
+        {"tokenizer": {}},
+        {"precision": "bfloat16"},
+        {"signatures": None},
+    ):
+        edit_card(path, lambda card, change=change: card.update(change))
+        found = failures(path, "model_card")["model_card"]
+        name = "half precision" if "precision" in change else next(iter(change))
+        assert name in found, found
+        shutil.copy2(numbers_export / MODEL_CARD, path / MODEL_CARD)
+    assert failures(path, "model_card") == {}
+
+
+def test_a_recorded_translation_without_a_key_is_named(copy):
+    (entry,) = expected_entries(["two"])
+    del entry["translation"]
+    write_expected(copy, [entry])
+    assert "translation 1 of" in failures(copy, "batch_mates")["batch_mates"]
 
 
 # Scores -------------------------------------------------------------------------------------------
@@ -156,7 +198,7 @@ def test_texts_of_which_the_search_spelled_one_otherwise_are_not_compared(copy):
 
 def test_a_card_without_alpha_fails(copy):
     edit_card(copy, lambda card: card.update(decoding={}))
-    assert failures(copy) == {"score": f"{MODEL_CARD} has no number decoding.alpha"}
+    assert failures(copy, "score") == {"score": f"{MODEL_CARD} has no number decoding.alpha"}
 
 
 @pytest.mark.parametrize(("name", "value"), [("log_probability", float("nan")), ("tokens", 0)])

@@ -12,6 +12,7 @@ from session_answers import Echo, expected_hypotheses, is_same
 from small_translators import SENTENCES
 
 from export.serving.client import ServingClient
+from export.serving.server_address import ServingError
 from export.session import ExportSession
 from keras_transformer.errors import InputError
 
@@ -113,7 +114,12 @@ def test_the_session_gives_the_same_translations(ours, session):
     assert ours.retries == 0
 
 
-@pytest.mark.parametrize("n_best", [2, 3, 10])
+def test_more_hypotheses_than_the_beam_are_refused(ours):
+    with pytest.raises(ServingError, match=r"n_best must be at most the 3 .* Received: 4"):
+        ours.translate(TEXTS, n_best=4)
+
+
+@pytest.mark.parametrize("n_best", [2, 3])
 def test_the_session_gives_the_same_hypotheses(ours, session, n_best):
     expected = expected_hypotheses(session, TEXTS, n_best)
     assert max(map(len, expected)) == min(n_best, 3)
