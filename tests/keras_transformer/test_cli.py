@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import sacrebleu
@@ -315,3 +317,21 @@ def test_what_is_cut_is_told(numbers_run, numbers_export, run_command, tmp_path,
     code, _, errors = run_command("score", path, "--source", file, "--target", file)
     assert code == 0
     assert errors == "source or target line 2 is cut to what the model reads\n"
+
+
+def test_a_request_to_end_is_an_end_with_what_is_half_done_removed(monkeypatch):
+    """SIGTERM, as timeout, docker and systemd send it."""
+
+    def wait(options):
+        """Waits."""
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+        finally:
+            cleaned.append(True)
+
+    cleaned: list[bool] = []
+    monkeypatch.setitem(cli.COMMANDS, "average", wait)
+    with pytest.raises(SystemExit) as error:
+        main(["average", "run"])
+    assert error.value.code == 143 and cleaned == [True]
