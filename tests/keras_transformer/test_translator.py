@@ -290,13 +290,16 @@ def test_impossible_options_are_refused_at_once(random_translators, name, value)
         Translator(paper.model, paper.tokenizer, **{name: value})
 
 
-def test_no_extra_length_is_possible(random_translators):
-    """A recipe's decoding.maximum_extra_length may be 0."""
-    paper = random_translators["paper"]
-    translator = Translator(paper.model, paper.tokenizer, 2, maximum_extra_length=0)
-    texts, scores, _ = translator.translate_tensor(tf.constant(["six"]))
-    # The end token alone has room.
-    assert texts.numpy().tolist() == [[b"", b""]] and scores[0, 0] > -1e8
+@pytest.mark.parametrize("extra", [0, 1, 5])
+@pytest.mark.parametrize("source", ["six", "one two six"])
+def test_a_translation_has_so_many_tokens_more_than_its_source_at_most(extra, source):
+    """The end token of neither is counted; a recipe's decoding.maximum_extra_length may be 0."""
+    tokenizer = number_tokenizer()
+    (two,) = tokenizer.target.encode("zwei")
+    translator = planted(tokenizer, {two: 0.0})  # a model that never ends by itself
+    translator.maximum_extra_length = extra
+    most = len(tokenizer.source.encode(source)) + extra
+    assert translator.translate([source])[0][0].text == " ".join(["zwei"] * most)
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
