@@ -296,7 +296,8 @@ def test_a_translation_has_so_many_tokens_more_than_its_source_at_most(extra, so
     """The end token of neither is counted; a recipe's decoding.maximum_extra_length may be 0."""
     tokenizer = number_tokenizer()
     (two,) = tokenizer.target.encode("zwei")
-    translator = planted(tokenizer, {two: 0.0})  # a model that never ends by itself
+    # Greedy search of a model that never ends by itself.
+    translator = planted(tokenizer, {two: 0.0}, beam_size=1)
     translator.maximum_extra_length = extra
     most = len(tokenizer.source.encode(source)) + extra
     assert translator.translate([source])[0][0].text == " ".join(["zwei"] * most)
