@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import shutil
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from keras_transformer.errors import InputError
+from keras_transformer.folder_lock import folder_lock
 
 # TensorFlow Serving's versions are int64.
 _HIGHEST_VERSION = 2**63 - 1
@@ -66,7 +66,7 @@ def publish(
             _remove_left_over(base)
             publication.partial.mkdir()
             stack.callback(shutil.rmtree, publication.partial, ignore_errors=True)
-            stack.enter_context(_lock(publication.partial))
+            stack.enter_context(folder_lock(publication.partial))
             yield publication
             publication.rename()
         except OSError as error:
@@ -128,22 +128,11 @@ def _refuse_existing(path: Path) -> None:
         )
 
 
-@contextlib.contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """Holds a folder for this process; the system lets go of it when the process ends."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def _remove_left_over(base: Path) -> None:
     """Removes what killed exports left in `base`: folders that no process holds."""
     for path in base.iterdir():
         if _LEFT_OVER.fullmatch(path.name):
-            with contextlib.suppress(OSError), _lock(path):
+            with contextlib.suppress(OSError), folder_lock(path):
                 shutil.rmtree(path)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -32,11 +33,7 @@ class ExportSession:
         with self._graph.as_default():
             self._session = tf.compat.v1.Session(graph=self._graph, config=one_cpu)
             meta_graph = tf.compat.v1.saved_model.load(self._session, ["serve"], str(path))
-        self.signatures = {
-            name: signature
-            for name, signature in meta_graph.signature_def.items()
-            if not name.startswith("__")  # TensorFlow's own, such as the one that initializes
-        }
+        self.signatures = signatures_of(meta_graph)
 
     def run(self, signature: str, **inputs: Sequence[str | bytes]) -> Outputs:
         """Runs a signature; may be called by several threads at once.
@@ -58,10 +55,15 @@ class ExportSession:
         fetches = {name: tensor.name for name, tensor in definition.outputs.items()}
         return self._session.run(fetches, feeds)
 
-    def run_tensors(self, fetches: Mapping[str, str]) -> Outputs:
-        """The values of tensors of the graph by their names."""
-        return self._session.run(dict(fetches))
-
     def close(self) -> None:
         """Frees the session and what it holds."""
         self._session.close()
+
+
+def signatures_of(meta_graph: Any) -> dict[str, Any]:
+    """The signatures of a MetaGraphDef: each one's name and its `SignatureDef`."""
+    return {
+        name: signature
+        for name, signature in meta_graph.signature_def.items()
+        if not name.startswith("__")  # TensorFlow's own, such as the one that initializes
+    }

@@ -100,6 +100,14 @@ def _model_options(added: argparse.ArgumentParser) -> None:
     _beam_options(added)
 
 
+def _text_options(added: argparse.ArgumentParser) -> None:
+    added.add_argument("--input", type=Path, help="default: stdin")
+    added.add_argument("--output", type=Path, help="default: stdout")
+    added.add_argument(
+        "--n-best", type=_at_least(1), metavar="N", help="N hypotheses: line, score, text"
+    )
+
+
 def _demo(added: argparse.ArgumentParser) -> None:
     added.add_argument("--run-dir", type=Path, default=Path("runs/demo"), metavar="RUN")
     added.add_argument("--minutes", type=float, metavar="N", help="minutes of training")
@@ -128,11 +136,7 @@ def _evaluate(added: argparse.ArgumentParser) -> None:
 
 def _translate(added: argparse.ArgumentParser) -> None:
     _model_options(added)
-    added.add_argument("--input", type=Path, help="default: stdin")
-    added.add_argument("--output", type=Path, help="default: stdout")
-    added.add_argument(
-        "--n-best", type=_at_least(1), metavar="N", help="N hypotheses: line, score, text"
-    )
+    _text_options(added)
 
 
 def _score(added: argparse.ArgumentParser) -> None:
@@ -191,11 +195,7 @@ def _serve_client(added: argparse.ArgumentParser) -> None:
         "url", metavar="URL", help="grpc://HOST:8500 or http://HOST:8501, or grpcs, https"
     )
     added.add_argument("--model", default="translator", metavar="NAME", help="default: translator")
-    added.add_argument("--input", type=Path, help="default: stdin")
-    added.add_argument("--output", type=Path, help="default: stdout")
-    added.add_argument(
-        "--n-best", type=_at_least(1), metavar="N", help="N hypotheses: line, score, text"
-    )
+    _text_options(added)
     added.add_argument("--batch-size", type=_at_least(1), default=32, metavar="B")
     added.add_argument(
         "--concurrency", type=_at_least(1), default=4, metavar="C", help="requests at a time"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from keras_transformer.errors import InputError
+from keras_transformer.folder_lock import folder_lock
 
 
 @contextlib.contextmanager
@@ -30,10 +29,7 @@ def run_lock(directory: Path) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         try:
-            # The folder itself is locked: a run directory holds no file for it.
-            descriptor = os.open(directory, os.O_RDONLY)
-            stack.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(folder_lock(directory))
         except BlockingIOError:
             raise InputError(
                 f"A run directory must not be in use. Received: {directory}, in which another "

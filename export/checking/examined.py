@@ -17,9 +17,8 @@ from tensorflow.core.protobuf import saved_model_pb2
 from export.checking.contract import SIGNATURES
 from export.model_card import MODEL_CARD
 from export.saved_model import EXPECTED_TRANSLATIONS
-from export.session import ExportSession
+from export.session import ExportSession, Outputs
 
-Outputs = dict[str, np.ndarray]
 _RECORDED = ("text", "translation", "score", "log_probability", "tokens", "same_tokens")
 # One value for each input of a signature, in the order of the contract.
 Row = tuple[str | bytes, ...]

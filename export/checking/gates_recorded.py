@@ -14,6 +14,7 @@ from export.checking.contract import DEFAULT
 from export.checking.examined import ExaminedExport, GateFailed, equal, row_of
 from export.checking.gates_static import is_absolute, shape_of
 from export.model_card import MODEL_CARD
+from export.session import signatures_of
 
 _CARD_KEYS = ("recipe", "bleu", "languages", "versions", "decoding", "limits", "signatures")
 # An absolute path of two parts or more within a text.
@@ -38,8 +39,7 @@ def model_card(export: ExaminedExport) -> str:
             }
             for side in ("inputs", "outputs")
         }
-        for name, definition in export.meta_graph.signature_def.items()
-        if not name.startswith("__")
+        for name, definition in signatures_of(export.meta_graph).items()
     }
     if not isinstance(card["signatures"], dict):
         raise GateFailed(f"{MODEL_CARD} must describe the signatures: {card['signatures']!r}")

@@ -12,6 +12,7 @@ import tensorflow as tf
 from export.checking.contract import DEFAULT, SIGNATURES
 from export.checking.examined import ExaminedExport, GateFailed
 from export.checking.operations import fault_of, is_file_operation, server_operations
+from export.session import signatures_of
 
 # The whole of a text is a path or an address: /data/a.txt, C:\data\a.txt, \\host\a.txt, gs://a/b.
 _ABSOLUTE = re.compile(
@@ -25,11 +26,7 @@ _LOCAL_CPU = re.compile(
 
 def signatures(export: ExaminedExport) -> str:
     """Names, dtypes and ranks of inputs and outputs are those of the contract; all are dense."""
-    definitions = {
-        name: definition
-        for name, definition in export.meta_graph.signature_def.items()
-        if not name.startswith("__")  # TensorFlow's own, such as the one that initializes
-    }
+    definitions = signatures_of(export.meta_graph)
     if DEFAULT not in definitions:
         raise GateFailed(f"signature {DEFAULT} is missing")
     for signature, definition in sorted(definitions.items()):

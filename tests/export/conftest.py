@@ -9,6 +9,7 @@ from planted_exports import save
 from export.c_program import c_program
 from export.c_program import run_in_c as run_rows_in_c
 from export.checking import gates_running
+from export.session import ExportSession
 
 
 @pytest.fixture(scope="session")
@@ -49,3 +50,11 @@ def good(tmp_path_factory):
 def copy(good, tmp_path):
     """Path of a copy of it."""
     return shutil.copytree(good, tmp_path / "1")
+
+
+@pytest.fixture(scope="session")
+def session(numbers_export):
+    """The export of `numbers_export` in a session, as a server has it."""
+    session = ExportSession(numbers_export)
+    yield session
+    session.close()

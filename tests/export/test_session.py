@@ -10,11 +10,6 @@ from small_translators import SENTENCES
 from export.session import ExportSession
 
 
-@pytest.fixture(scope="module")
-def session(numbers_export):
-    return ExportSession(numbers_export)
-
-
 def test_it_runs_every_signature_on_text_and_bytes(session, numbers_run):
     assert set(session.signatures) == {"serving_default", "n_best", "score", "align"}
     expected = [best[0] for best in numbers_run.load_translator().translate(SENTENCES)]

@@ -13,7 +13,6 @@ from small_translators import SENTENCES
 
 from export.serving.client import ServingClient
 from export.serving.server_address import ServingError
-from export.session import ExportSession
 from keras_transformer.errors import InputError
 
 TEXTS = [
@@ -32,13 +31,6 @@ SERVERS = [
 ]
 # A server that runs elsewhere, with an export that is not ours.
 ELSEWHERE = [os.environ["TF_SERVING_URL"]] if os.environ.get("TF_SERVING_URL") else []
-
-
-@pytest.fixture(scope="module")
-def session(numbers_export):
-    session = ExportSession(numbers_export)
-    yield session
-    session.close()
 
 
 @contextlib.contextmanager

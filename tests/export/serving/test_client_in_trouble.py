@@ -12,14 +12,6 @@ from small_translators import SENTENCES
 
 from export.serving.client import ServingClient
 from export.serving.server_address import ServingError
-from export.session import ExportSession
-
-
-@pytest.fixture(scope="module")
-def session(numbers_export):
-    session = ExportSession(numbers_export)
-    yield session
-    session.close()
 
 
 @pytest.fixture(params=DOUBLES)

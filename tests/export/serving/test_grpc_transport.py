@@ -17,14 +17,6 @@ from tensorflow_serving.apis import (
 
 from export.serving.grpc_transport import GrpcTransport
 from export.serving.server_address import ServerAddress, ServerUnavailable, ServingError
-from export.session import ExportSession
-
-
-@pytest.fixture(scope="module")
-def session(numbers_export):
-    session = ExportSession(numbers_export)
-    yield session
-    session.close()
 
 
 @pytest.fixture(scope="module")

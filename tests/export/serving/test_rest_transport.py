@@ -13,14 +13,6 @@ from served_model import Disconnected, Model, Trouble
 from export.serving.client import ServingClient
 from export.serving.rest_transport import RestTransport
 from export.serving.server_address import ServerAddress, ServerUnavailable, ServingError
-from export.session import ExportSession
-
-
-@pytest.fixture(scope="module")
-def session(numbers_export):
-    session = ExportSession(numbers_export)
-    yield session
-    session.close()
 
 
 @pytest.fixture(scope="module")
