@@ -57,6 +57,7 @@ setup(
         "tensorflow-serving-api>=2.21,<2.22",
         # Of tensorflow's minor version, for its compiled operations; 2.21.0 cannot be imported.
         "tensorflow-text>=2.21.1,<2.22",
+        "tqdm>=4.66",
     ],
     extras_require={
         "beam": BEAM,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import sys
@@ -26,6 +25,7 @@ from keras_transformer.command_io import (
     write_lines,
 )
 from keras_transformer.command_line import command_line
+from trainers.commands import average, benchmark, prepare, train
 
 if TYPE_CHECKING:  # each command imports what it needs, when it runs
     from export.loaded import ExportedTranslator
@@ -62,36 +62,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"{parser.prog}: interrupted", file=sys.stderr)
         return 130
-
-
-def train(options: argparse.Namespace) -> int:
-    """Trains a recipe; the same command again resumes."""
-    from trainers.callbacks import TrainingDiverged
-    from trainers.recipe import load_recipe
-    from trainers.trainer import Trainer
-
-    recipe = load_recipe(options.recipe, options.overrides)
-    run = options.run_dir or Path("runs") / Path(options.recipe).stem
-    try:
-        with progress_on_stderr():
-            Trainer(recipe, run).train()
-    except TrainingDiverged as error:
-        print(f"keras-transformer: {error}", file=sys.stderr)
-        return 1
-    return print_result(options, {"run_dir": str(run)}, f"trained {run}")
-
-
-def average(options: argparse.Namespace) -> int:
-    """Writes RUN/model.keras from the last N checkpoints."""
-    from trainers.run import RunDirectory
-
-    run = RunDirectory(options.run)
-    count = run.average(options.last)
-    return print_result(
-        options,
-        {"model": str(run.model_path), "checkpoints": count},
-        f"{run.model_path}: mean of the last {count} checkpoints",
-    )
 
 
 def evaluate(options: argparse.Namespace) -> int:
@@ -234,15 +204,6 @@ def serve_client(options: argparse.Namespace) -> int:
         say(f"keras-transformer: {error}")
         return 1  # the server's fault, and not that of what was typed
     return print_translations(options, results, options.n_best)
-
-
-def benchmark(options: argparse.Namespace) -> int:
-    """Measures the speed of training or of decoding."""
-    from trainers import benchmark as benchmarks
-
-    arguments = {name: value for name, value in vars(options).items() if name in options.settings}
-    result = getattr(benchmarks, f"measure_{options.what}")(**arguments)
-    return print_result(options, result, json.dumps(result, indent=2))
 
 
 def demo(options: argparse.Namespace) -> int:
@@ -395,7 +356,7 @@ def _measure_bleu(translator: Translator, recipe: Recipe, sentences: int) -> dic
 
 
 def _read_lines(path: Path | None) -> list[str]:
-    from trainers.corpus import read_lines, split_lines
+    from trainers.text_files import read_lines, split_lines
 
     if path is not None:
         return read_lines(path)
@@ -404,6 +365,7 @@ def _read_lines(path: Path | None) -> list[str]:
 
 COMMANDS = {
     "demo": demo,
+    "prepare": prepare,
     "train": train,
     "average": average,
     "evaluate": evaluate,

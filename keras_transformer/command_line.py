@@ -113,11 +113,31 @@ def _demo(added: argparse.ArgumentParser) -> None:
     added.add_argument("--minutes", type=float, metavar="N", help="minutes of training")
 
 
-def _train(added: argparse.ArgumentParser) -> None:
+def _recipe_options(added: argparse.ArgumentParser) -> None:
     added.add_argument("recipe", metavar="RECIPE.yaml", help="a file, or a shipped recipe's name")
     added.add_argument("overrides", nargs="*", default=[], metavar="KEY.PATH=VALUE")
     added.add_argument(
         "--run-dir", type=Path, metavar="RUN", help="default: runs/ and the recipe's name"
+    )
+
+
+def _prepare(added: argparse.ArgumentParser) -> None:
+    _recipe_options(added)
+    added.add_argument(
+        "--prepared-dir",
+        type=Path,
+        metavar="DIR",
+        help="default: the recipe's data.prepared_dir, or prepared in the run directory",
+    )
+
+
+def _train(added: argparse.ArgumentParser) -> None:
+    _recipe_options(added)
+    added.add_argument(
+        "--workers",
+        type=_at_least(1),
+        metavar="N",
+        help="train in N processes on this machine, as N hosts would",
     )
 
 
@@ -225,6 +245,7 @@ def _benchmark(added: argparse.ArgumentParser) -> None:
 
 _OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "demo": _demo,
+    "prepare": _prepare,
     "train": _train,
     "average": _average,
     "evaluate": _evaluate,

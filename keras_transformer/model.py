@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.config import TransformerConfig
+from keras_transformer.errors import InputError
 from keras_transformer.layers import (
     Decoder,
     Dropout,
@@ -21,6 +22,12 @@ from keras_transformer.layers import (
 )
 from keras_transformer.losses import SmoothedCrossEntropy
 from keras_transformer.search import SearchState, Step
+from keras_transformer.training_step import (
+    gradients_in_parts,
+    in_multi_worker_mode,
+    sum_over_replicas,
+    summed_gradients,
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -110,6 +117,23 @@ class Transformer(keras.Model):
         self.policy = policy
         # Makes `compile` scale the loss where the policy is mixed_float16.
         self.dtype_policy = policy
+        self._accumulate_steps = 1
+
+    @property
+    def accumulate_steps(self) -> int:
+        """Parts that a replica's batch is divided into, one after the other, by `train_step`.
+
+        The update is that of the whole batch, and the memory for activations that of a part. Set
+        it before `fit`; it is not saved with the model.
+        """
+        return self._accumulate_steps
+
+    @accumulate_steps.setter
+    def accumulate_steps(self, steps: int) -> None:
+        if not isinstance(steps, int) or steps < 1:
+            raise InputError(f"accumulate_steps must be at least 1. Received: {steps!r}")
+        self._accumulate_steps = steps
+        self.train_function = None  # a traced step has the old number in it
 
     def encode(self, source) -> tuple[Any, Any]:
         """Encodes source ids, without dropout.
@@ -217,37 +241,44 @@ class Transformer(keras.Model):
         tokens weighs as much as one with many. Losses other than `SmoothedCrossEntropy` take it.
         """
         if not isinstance(self.loss, SmoothedCrossEntropy):
+            if self.accumulate_steps > 1:
+                raise InputError(
+                    "accumulate_steps needs the loss SmoothedCrossEntropy. "
+                    f"Received: {self.accumulate_steps} with {self.loss!r}"
+                )
             return super().train_step(data)
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        replicas = tf.distribute.get_replica_context()
-        with tf.GradientTape() as tape:
-            logits = self(inputs, training=True)
-            loss, tokens = self._replica_loss(labels, logits, sample_weight)
-            total_tokens = tokens
-            if replicas.num_replicas_in_sync > 1:
-                total_tokens = replicas.all_reduce(tf.distribute.ReduceOp.SUM, tokens)
-            # The gradients of the replicas add up to the gradient of the mean.
-            scaled_loss = self.optimizer.scale_loss(tf.math.divide_no_nan(loss, total_tokens))
-        variables = self.trainable_variables
-        gradients = tape.gradient(scaled_loss, [variable.value for variable in variables])
-        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        if replicas.num_replicas_in_sync > 1:
-            gradients = replicas.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+        weights = self.loss.token_weights(labels, sample_weight)
+        tokens = sum_over_replicas(tf.reduce_sum(weights))
+
+        def forward(source, target, labels, weights):
+            part = {"source": source, "target": target}
+            logits = self(part, training=True)
+            loss = tf.reduce_sum(self.loss.call(labels, logits) * weights)
+            self.compute_metrics(part, labels, logits, None if sample_weight is None else weights)
+            # The gradients of the parts and replicas add up to the gradient of the mean.
+            return self.optimizer.scale_loss(tf.math.divide_no_nan(loss, tokens)), loss
+
+        gradients, loss = gradients_in_parts(
+            self,
+            (inputs["source"], inputs["target"], labels, weights),
+            self.accumulate_steps,
+            forward,
+        )
+        gradients = sum_over_replicas(gradients)
         gradient_norm = tf.linalg.global_norm(gradients) / self.optimizer.scale_loss(1.0)
-        if replicas.num_replicas_in_sync > 1:
-            # The optimizer clips what each replica hands it and adds that up: one hands it all.
-            is_first = tf.equal(replicas.replica_id_in_sync_group, 0)
-            gradients = [tf.where(is_first, gradient, 0.0) for gradient in gradients]
-        self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
-        if replicas.num_replicas_in_sync > 1:
-            loss = replicas.all_reduce(tf.distribute.ReduceOp.SUM, loss)
+        with summed_gradients(self.optimizer):
+            self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
         # Each replica tracks the mean over all, so that what is shown after a batch is right too.
         self._loss_tracker.update_state(
-            tf.math.divide_no_nan(loss, total_tokens),
-            total_tokens / replicas.num_replicas_in_sync,
+            tf.math.divide_no_nan(sum_over_replicas(loss), tokens),
+            tokens / tf.distribute.get_replica_context().num_replicas_in_sync,
         )
-        logs = self.compute_metrics(inputs, labels, logits, sample_weight)
-        return {**logs, "gradient_norm": gradient_norm}
+        logs = {**self.get_metrics_result(), "gradient_norm": gradient_norm}
+        if in_multi_worker_mode():
+            # Keras takes the mean over the workers along the first axis, which a scalar has not.
+            logs = {name: tf.reshape(value, [1]) for name, value in logs.items()}
+        return logs
 
     def test_step(self, data):
         """Evaluates one batch; the loss shown is the mean over the real tokens of all batches."""
@@ -270,15 +301,17 @@ class Transformer(keras.Model):
         Keras takes the mean of the replicas' parts of the first batch, which fails where they
         differ in size, and which uses up that batch.
         """
-        if self._distribute_strategy is None:
-            return
+        if self._distribute_strategy is None and self.accumulate_steps == 1:
+            return  # Keras builds them as it traces the step.
         ids = keras.KerasTensor((None, None), "int32")
-        with self._distribute_strategy.scope():
+        with self.distribute_strategy.scope():
             self._symbolic_build(data_batch=({"source": ids, "target": ids}, ids))
 
     def _get_metrics_result_or_logs(self, logs):
         # Keras would show the logs of the last batch, a mean over replicas, as they hold more than
         # its metrics do.
+        if in_multi_worker_mode():
+            return logs  # Each replica's metrics hold the loss of all.
         return {**logs, **self.get_metrics_result()}
 
     def get_config(self) -> dict:

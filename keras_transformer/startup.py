@@ -26,9 +26,9 @@ def import_tensorflow_quietly() -> None:
     """Imports TensorFlow with its start-up notes, which it writes past Python, thrown away.
 
     A command line shows results and errors of its own, not which instructions TensorFlow was
-    compiled for. `TF_CPP_MIN_LOG_LEVEL`, where it is set, is left as it is.
+    compiled for. `TF_CPP_MIN_LOG_LEVEL`, where it is set to let some through, is left as it is.
     """
-    if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3") != "3":
         return
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     sys.stderr.flush()

@@ -94,7 +94,10 @@ def train_model_proto(
         raise InputError(f"character_coverage must be in 0.98..1. Received: {character_coverage!r}")
     import sentencepiece
 
-    texts = _sample(filter(None, map(prepare, sentences)), maximum_sentences)
+    # Only what is in the sample is prepared: a corpus may have many times as many sentences.
+    written = (text for text in sentences if text and not text.isspace())
+    texts = _sample(written, maximum_sentences)
+    texts = list(filter(None, map(prepare, texts)))
     if not texts:
         raise InputError(
             "A tokenizer needs at least one sentence that is not white space to learn from. "

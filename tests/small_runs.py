@@ -18,7 +18,14 @@ from trainers.trainer import Trainer
 ROOT = Path(__file__).parent.parent
 WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf"}
 
-TRAINING_KEYS = {"step", "loss", "learning_rate", "gradient_norm", "target_tokens_per_second"}
+TRAINING_KEYS = {
+    "step",
+    "loss",
+    "learning_rate",
+    "gradient_norm",
+    "target_tokens_per_second",
+    "padding",
+}
 VALIDATION_KEYS = {
     "step",
     "val_loss",

@@ -2,74 +2,21 @@
 
 from __future__ import annotations
 
-import heapq
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from keras_transformer.errors import InputError
+from trainers.length_order import order_and_cuts
+from trainers.token_sequences import PAD_ID, TokenRows, TokenSequences
 
 Batch = tuple[dict[str, np.ndarray], np.ndarray]
 
-PAD_ID = 0
-
-# A batch may end this much before it is full where the next pair would widen it.
-_LEAST_FILL = 0.8
-# So many rows at the end of the length order are cut with foresight, the others greedily: in a
-# corpus larger than this neighbours have the same lengths, except for the longest pairs.
-_ROWS_WITH_FORESIGHT = 1 << 15
-
-
-class TokenSequences(Sequence[np.ndarray]):
-    """Rows of token ids in one flat int32 array: 4 bytes a token instead of some 36 in lists.
-
-    Args:
-        rows: iterable of rows of ids; a generator is consumed row by row.
-
-    Example:
-
-    >>> rows = TokenSequences(ids for ids in ([5, 6], [], [7]))
-    >>> len(rows), rows[0].tolist(), rows.lengths.tolist()
-    (3, [5, 6], [2, 0, 1])
-    """
-
-    def __init__(self, rows: Iterable[Sequence[int] | np.ndarray]) -> None:
-        flat, lengths = array("i"), array("i")
-        for row in rows:
-            if isinstance(row, np.ndarray):
-                flat.frombytes(row.astype(np.int32, casting="same_kind").tobytes())
-            else:
-                flat.extend(row)
-            lengths.append(len(row))
-        self.flat = np.array(flat, np.int32)
-        self.lengths = np.array(lengths, np.int32)
-        self.starts = np.cumsum(self.lengths, dtype=np.int64) - self.lengths
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def __getitem__(self, row: int) -> np.ndarray:
-        start = self.starts[row]
-        return self.flat[start : start + self.lengths[row]]
-
-    def padded(
-        self, rows: np.ndarray, *, first_id: int | None = None, last_id: int | None = None
-    ) -> np.ndarray:
-        """Rows as one int32 array `[rows, longest]`, with an id put before or after each."""
-        lengths = self.lengths[rows]
-        before, after = int(first_id is not None), int(last_id is not None)
-        ids = np.full((len(rows), int(lengths.max()) + before + after), PAD_ID, np.int32)
-        columns = np.arange(ids.shape[1] - before - after)
-        inside = columns < lengths[:, None]  # [rows, longest row]
-        body = ids[:, before : before + len(columns)]
-        body[inside] = self.flat[(self.starts[rows][:, None] + columns)[inside]]
-        if before:
-            ids[:, 0] = first_id
-        if after:
-            ids[np.arange(len(rows)), lengths + before] = last_id
-        return ids
+# The plan of the epoch that is trained and, for what is fetched ahead, of the next.
+_PLANS_KEPT = 2
 
 
 class TokenBatches:
@@ -81,25 +28,26 @@ class TokenBatches:
     The pairs are laid in a row from short to long and cut. Where to cut depends on lengths alone,
     so every epoch has the same number of batches with the same padding, and any step is found
     without replaying the ones before it. Each epoch draws anew which of the pairs of equal
-    lengths go to which batch, and the order of the batches.
+    lengths go to which batch, and the order of the batches. On how many replicas a batch is
+    trained has no influence on it: it is dealt out to them when it is fetched.
 
     Args:
-        source_ids: rows of source ids without begin and end; `TokenSequences` are used as they
-            are, other rows are copied into them.
+        source_ids: rows of source ids without begin and end; `TokenRows` are used as they are,
+            other rows are copied into `TokenSequences`.
         target_ids: as many rows of target ids.
+        rows: numbers of the rows to take, int64 `[pairs]`; all by default. Nothing is copied.
         batch_tokens: most padded cells, rows times length, a batch has on each side. Lengths
             count the begin or end id.
         seed: non-negative; the same seed gives the same batches.
         shuffle: whether epochs differ; otherwise batches come in the order of lengths.
         bos_id: id put before the target, as the decoder's input.
         eos_id: id put after the source and after the labels.
-        batch_multiple: batches have a multiple of so many rows where possible: the number of
-            replicas that share each batch. No pair is dropped for it.
         maximum_batch_sentences: most rows of a batch; by default the tokens alone decide.
 
     Raises:
         InputError: if there are no pairs, if sides differ in number, if a pair is longer than
-            `batch_tokens`, if a row holds a reserved id, or if an argument is out of range.
+            `batch_tokens`, if a row of `TokenSequences` holds a reserved id, or if an argument
+            is out of range.
 
     Example:
 
@@ -116,21 +64,22 @@ class TokenBatches:
         *,
         batch_tokens: int,
         seed: int,
+        rows: np.ndarray | None = None,
         shuffle: bool = True,
         bos_id: int = 1,
         eos_id: int = 2,
-        batch_multiple: int = 1,
         maximum_batch_sentences: int | None = None,
     ) -> None:
-        at_least = (("seed", seed, 0), ("batch_multiple", batch_multiple, 1))
+        at_least = [("seed", seed, 0)]
         if maximum_batch_sentences is not None:
-            at_least += (("maximum_batch_sentences", maximum_batch_sentences, 1),)
+            at_least.append(("maximum_batch_sentences", maximum_batch_sentences, 1))
         for name, value, least in at_least:
             if value < least:
                 raise InputError(f"{name} must be at least {least}. Received: {value}")
         self.seed, self.shuffle, self.bos_id, self.eos_id = seed, shuffle, bos_id, eos_id
+        self.batch_tokens = batch_tokens
         self._source, self._target = (
-            ids if isinstance(ids, TokenSequences) else TokenSequences(ids)
+            ids if isinstance(ids, TokenRows) else TokenSequences(ids)
             for ids in (source_ids, target_ids)
         )
         if len(self._source) != len(self._target) or len(self._source) == 0:
@@ -138,38 +87,40 @@ class TokenBatches:
                 "Batches need source and target rows, as many of the one as of the other. "
                 f"Received: {len(self._source)} source rows and {len(self._target)} target rows"
             )
-        for side, rows in (("source", self._source), ("target", self._target)):
-            _refuse_reserved_ids(side, rows, {PAD_ID, bos_id, eos_id})
+        for side, sequences in (("source", self._source), ("target", self._target)):
+            # Rows of other kinds are prepared files, whose ids were checked when written.
+            if isinstance(sequences, TokenSequences):
+                _refuse_reserved_ids(side, sequences, {PAD_ID, bos_id, eos_id})
+        self._rows = np.arange(len(self._source)) if rows is None else np.asarray(rows, np.int64)
+        if not len(self._rows):
+            raise InputError("Batches need at least one row. Received: rows without a number")
         # Padded lengths: with the end id, or with the begin id.
-        source, target = self._source.lengths + 1, self._target.lengths + 1
+        source, target = (each.lengths[self._rows] + 1 for each in (self._source, self._target))
         longest = int(np.argmax(np.maximum(source, target)))
-        if max(source[longest], target[longest]) > batch_tokens:
+        self._longest = int(max(source[longest], target[longest]))
+        if self._longest > batch_tokens:
             raise InputError(
-                f"Pair {longest}: expected at most {batch_tokens} tokens on each side with the "
-                f"begin or end id, as batch_tokens allows. Received: {source[longest]} source "
-                f"and {target[longest]} target tokens"
+                f"Pair {self._rows[longest]}: expected at most {batch_tokens} tokens on each side "
+                f"with the begin or end id, as batch_tokens allows. Received: {source[longest]} "
+                f"source and {target[longest]} target tokens"
             )
-        most_rows = batch_tokens if maximum_batch_sentences is None else maximum_batch_sentences
-        plans = []
-        for direction in (0, 1):
-            place = _place_in_length_order(source, target, direction)
-            order = np.argsort(place, kind="stable")
-            cost, cuts = _cut(source[order], target[order], batch_tokens, batch_multiple, most_rows)
-            plans.append((cost, direction, place, cuts))
-        _, _, self._place, self._cuts = min(plans, key=lambda plan: plan[:2])
+        self._most_rows = maximum_batch_sentences or batch_tokens
+        self._place, self._cuts = order_and_cuts(source, target, batch_tokens, self._most_rows)
+        self._plans: dict[int, list[np.ndarray]] = {}
+        self._plans_lock = threading.Lock()  # tf.data fetches in a thread of its own
 
     def __len__(self) -> int:
         """Number of pairs."""
-        return len(self._place)
+        return len(self._rows)
 
     def plan(self, epoch: int) -> list[np.ndarray]:
         """The batches of an epoch, each an int64 array of row numbers; every row occurs once."""
         if not self.shuffle:
             return self._plan_in_length_order()
         generator = np.random.Generator(np.random.PCG64([self.seed, epoch]))
-        rows = generator.permutation(len(self))
-        rows = rows[np.argsort(self._place[rows], kind="stable")]  # ties stay at random
-        batches = np.split(rows, self._cuts[1:-1])
+        order = generator.permutation(len(self))
+        order = order[np.argsort(self._place[order], kind="stable")]  # ties stay at random
+        batches = np.split(self._rows[order], self._cuts[1:-1])
         return [batches[number] for number in generator.permutation(len(batches))]
 
     def batch(self, rows: np.ndarray) -> Batch:
@@ -181,11 +132,17 @@ class TokenBatches:
         Returns:
             `({"source", "target"}, labels)`, int32: source ids and the end id
             `[batch, source length]`; the begin id and target ids, and target ids and the end id,
-            both `[batch, target length]`. Padding is 0.
+            both `[batch, target length]`. Padding is 0. Without rows, a row of one padding.
         """
+        if not len(rows):
+            source, target, labels = (np.full((1, 1), PAD_ID, np.int32) for _ in range(3))
+            return {"source": source, "target": target}, labels
         source = self._source.padded(rows, last_id=self.eos_id)
-        target = self._target.padded(rows, first_id=self.bos_id)
         labels = self._target.padded(rows, last_id=self.eos_id)
+        # The same ids one place to the right, without the end.
+        before = labels[:, :-1]
+        target = np.full_like(labels, self.bos_id)
+        target[:, 1:] = np.where(before == self.eos_id, PAD_ID, before)
         return {"source": source, "target": target}, labels
 
     def batches_per_epoch(self, epoch: int = 0) -> int:
@@ -193,48 +150,87 @@ class TokenBatches:
         del epoch
         return len(self._cuts) - 1
 
+    def smallest_batch(self) -> int:
+        """Rows of a full batch of the longest pairs: for so many replicas there is work."""
+        return min(self.batch_tokens // self._longest, self._most_rows)
+
     def padding_fraction(self, epoch: int = 0) -> float:
         """Padded cells of source and target as a fraction of all their cells in an epoch."""
-        tokens = cells = 0
-        for rows in self.plan(epoch):
-            for side in (self._source, self._target):
-                lengths = side.lengths[rows] + 1
-                tokens += int(lengths.sum())
-                cells += len(rows) * int(lengths.max())
-        return 1 - tokens / cells
+        counts = np.array([self._count(rows) for rows in self.plan(epoch)]).sum(axis=0)
+        return float(1 - (counts[0] + counts[1]) / counts[2])
 
     def position(self, step: int) -> tuple[int, int]:
         """Epoch of a batch counted from the start of training, and its number in the epoch."""
         return divmod(step, self.batches_per_epoch())
 
-    def dataset(self, start_step: int = 0) -> tf.data.Dataset:
-        """Batches without end, one epoch after the other.
+    def replica_counts(self, step: int, replicas: int) -> dict[str, np.ndarray]:
+        """What each replica gets of a batch counted from the start of training.
+
+        Args:
+            step: number of the batch.
+            replicas: number of replicas that share it.
+
+        Returns:
+            int64 arrays `[replicas]`: `source_tokens` and `target_tokens`, with the end ids, and
+            `cells`, of both sides with padding.
+        """
+        rows = self._rows_of(step)
+        counts = np.array([self._count(rows[replica::replicas]) for replica in range(replicas)])
+        return dict(zip(("source_tokens", "target_tokens", "cells"), counts.T, strict=True))
+
+    def dataset(
+        self, start_step: int = 0, replicas: int = 1, local_replicas: Sequence[int] | None = None
+    ) -> tf.data.Dataset:
+        """Batches without end, one epoch after the other, each dealt out to replicas.
+
+        Replica r of R gets every R-th row of a batch from row r on, padded to its own longest. A
+        replica that nothing is left for gets one row of padding.
 
         Args:
             start_step: number of batches already seen: a run resumed there gets what it would
                 have got without the break.
+            replicas: number of replicas that share a batch, on all hosts together.
+            local_replicas: the replicas whose parts are wanted, by default all.
 
         Returns:
-            Endless prefetched `tf.data.Dataset` of what `batch` returns, each
-            `[None, None]` int32.
+            Endless prefetched `tf.data.Dataset` of what `batch` returns, each `[None, None]`
+            int32: of each batch the parts of `local_replicas`, one after the other.
         """
+        wanted = range(replicas) if local_replicas is None else tuple(local_replicas)
 
-        def batches() -> Iterator[Batch]:
-            epoch, first = self.position(start_step)
-            while True:
-                for rows in self.plan(epoch)[first:]:
-                    yield self.batch(rows)
-                epoch, first = epoch + 1, 0
+        def parts() -> Iterator[Batch]:
+            for step in itertools.count(start_step):
+                rows = self._rows_of(step)
+                for replica in wanted:
+                    yield self.batch(rows[replica::replicas])
 
-        return _as_dataset(batches, tf.data.INFINITE_CARDINALITY)
+        return _as_dataset(parts, tf.data.INFINITE_CARDINALITY)
 
     def evaluation_dataset(self) -> tf.data.Dataset:
         """Every pair once, in the order of lengths: the same batches at every call."""
         plan = self._plan_in_length_order()
         return _as_dataset(lambda: (self.batch(rows) for rows in plan), len(plan))
 
+    def _rows_of(self, step: int) -> np.ndarray:
+        """The rows of a batch counted from the start of training."""
+        epoch, number = self.position(step)
+        with self._plans_lock:
+            if epoch not in self._plans:
+                while len(self._plans) >= _PLANS_KEPT:
+                    del self._plans[next(iter(self._plans))]
+                self._plans[epoch] = self.plan(epoch)
+            return self._plans[epoch][number]
+
+    def _count(self, rows: np.ndarray) -> tuple[int, int, int]:
+        """Source tokens, target tokens and cells of a batch of these rows."""
+        if not len(rows):
+            return 0, 0, 2
+        source, target = (each.lengths[rows] + 1 for each in (self._source, self._target))
+        cells = len(rows) * (int(source.max()) + int(target.max()))
+        return int(source.sum()), int(target.sum()), cells
+
     def _plan_in_length_order(self) -> list[np.ndarray]:
-        return np.split(np.argsort(self._place, kind="stable"), self._cuts[1:-1])
+        return np.split(self._rows[np.argsort(self._place, kind="stable")], self._cuts[1:-1])
 
 
 def _as_dataset(batches: Callable[[], Iterator[Batch]], cardinality: int) -> tf.data.Dataset:
@@ -257,87 +253,3 @@ def _refuse_reserved_ids(side: str, rows: TokenSequences, reserved: set[int]) ->
             f"Pair {row}: expected {side} ids above 0 without padding, begin and end "
             f"({', '.join(map(str, sorted(reserved)))}). Received: {rows.flat[place]}"
         )
-
-
-def _place_in_length_order(source: np.ndarray, target: np.ndarray, direction: int) -> np.ndarray:
-    """Place of each pair's lengths in a walk through all (source, target) lengths that occur.
-
-    The walk takes the pairs by the length of the longer side, which decides how many fit into a
-    batch. Pairs that tie go from "target longer" to "source longer" and, at the next length,
-    back: neighbours are always alike on both sides. In plain lexicographic order the shorter
-    side would fall from long to short at every step, and batches there would be half padding.
-    """
-    longer = np.maximum(source, target).astype(np.int64)
-    lean = source.astype(np.int64) - target
-    lean = np.where(longer % 2 == direction, lean, -lean)
-    span = int(longer.max())
-    keys = longer * (2 * span + 1) + lean + span
-    _, place = np.unique(keys, return_inverse=True)
-    return place.astype(np.uint16 if place.max() < 1 << 16 else np.uint32)  # 16 bits: radix sort
-
-
-def _cut(
-    source: np.ndarray, target: np.ndarray, batch_tokens: int, multiple: int, most_rows: int
-) -> tuple[float, np.ndarray]:
-    """Cuts pairs in length order into batches that waste the least.
-
-    Dynamic programming over the places where a batch may end: where it is full, or, once it is
-    nearly full, before a pair that would widen it. Waste is padding plus a penalty for batches
-    that are not full, which grows with the square of what is missing, so that nearly all batches
-    weigh the same and what is left at the end is shared out.
-
-    Args:
-        source: `[pairs]` padded source lengths.
-        target: `[pairs]` padded target lengths.
-        batch_tokens: most cells of a side of a batch.
-        multiple: rows of a batch come in multiples of this where possible.
-        most_rows: most rows of a batch.
-
-    Returns:
-        `(waste, cuts)`: waste in cells, and `[batches + 1]` places from 0 to the number of pairs.
-    """
-    count = len(source)
-    longer = np.maximum(source, target)
-    tokens_before = np.concatenate([[0], np.cumsum(source + target, dtype=np.int64)])
-    waste = np.full(count + 1, np.inf)
-    waste[0] = 0.0
-    previous = np.zeros(count + 1, np.int64)
-    reached = [0]
-    while reached[0] < count:
-        start = heapq.heappop(reached)
-        bound = min(batch_tokens // int(longer[start]), most_rows, count - start)
-        sizes = longer[start : start + bound] * np.arange(1, bound + 1)
-        full = int(np.searchsorted(sizes, batch_tokens, side="right"))
-        widths = [
-            np.maximum.accumulate(side[start : start + full], dtype=np.int64)
-            for side in (source, target)
-        ]
-        rows = np.array([full])
-        if start >= count - _ROWS_WITH_FORESIGHT:
-            widens = (np.diff(widths[0]) > 0) | (np.diff(widths[1]) > 0)
-            early = np.flatnonzero(widens) + 1
-            rows = np.append(early[early >= _LEAST_FILL * full], full)
-        if multiple > 1:
-            # The first batch, which has the most rows, takes what the division leaves over.
-            over = (count - start) % multiple
-            whole = (rows - over) // multiple * multiple + over
-            if full < multiple + over:
-                whole = rows // multiple * multiple
-            if full >= multiple:
-                rows = np.unique(whole[whole >= multiple])
-        last = rows - 1
-        ends = start + rows
-        cells = rows * (widths[0][last] + widths[1][last])
-        room = np.minimum(batch_tokens // longer[start + last], most_rows)
-        missing = 1 - rows / room
-        total = waste[start] + cells - (tokens_before[ends] - tokens_before[start])
-        total += batch_tokens * missing**2
-        for end in ends[waste[ends] == np.inf].tolist():
-            heapq.heappush(reached, end)
-        better = total < waste[ends]
-        waste[ends[better]] = total[better]
-        previous[ends[better]] = start
-    cuts = [count]
-    while cuts[-1] > 0:
-        cuts.append(int(previous[cuts[-1]]))
-    return float(waste[count]), np.array(cuts[::-1])

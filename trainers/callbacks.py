@@ -10,8 +10,11 @@ from collections.abc import Callable
 import keras
 import numpy as np
 
+from trainers.batching import TokenBatches
 from trainers.checkpoints import Checkpoints
 from trainers.run_log import RunLog
+from trainers.stop_signal import StopSignal
+from trainers.workers import Workers
 
 
 class TrainingDiverged(RuntimeError):
@@ -80,23 +83,37 @@ class CountBatches(keras.callbacks.Callback):
 
 
 class LogTraining(keras.callbacks.Callback):
-    """Logs loss, learning rate, gradient norm and speed every `every` steps.
+    """Logs loss, learning rate, gradient norm, speed and padding every `every` steps.
 
     The loss is the mean over the tokens since the line before (or since this process began), and
     not since the epoch began. The speed leaves out the time between epochs, when the run
-    validates.
+    validates. Where there are several replicas, speed and padding are logged for each of them too.
 
     Args:
         log: `RunLog`.
         every: int. Steps between lines.
+        batches: `TokenBatches` that are trained on.
+        counter: `CountBatches`, which must come before this callback.
+        replicas: int. Replicas of all workers.
     """
 
-    def __init__(self, log: RunLog, every: int) -> None:
+    def __init__(
+        self,
+        log: RunLog,
+        every: int,
+        batches: TokenBatches,
+        counter: CountBatches,
+        replicas: int = 1,
+    ) -> None:
         super().__init__()
         self.log = log
         self.every = every
+        self.batches = batches
+        self.counter = counter
+        self.replicas = replicas
         # Loss sum, tokens and seconds of earlier epochs since the last line.
         self._before = np.zeros(3)
+        self._forget_counts()
 
     def on_train_begin(self, logs=None):
         self._logged_step = current_step(self.model)
@@ -109,25 +126,44 @@ class LogTraining(keras.callbacks.Callback):
         self._before += self._totals() - self._start
 
     def on_train_batch_end(self, batch, logs=None):
+        counts = self.batches.replica_counts(self.counter.batches - 1, self.replicas)
+        self._target_tokens += counts["target_tokens"]
+        self._tokens += counts["target_tokens"] + counts["source_tokens"]
+        self._cells += counts["cells"]
         step = current_step(self.model)
         if step % self.every or step == self._logged_step:
             return
         now = self._totals()
         loss_sum, tokens, seconds = self._before + now - self._start
-        self.log.write(
-            step,
-            loss=loss_sum / tokens,
-            learning_rate=float(self.model.optimizer.learning_rate),
-            gradient_norm=float(logs["gradient_norm"]),
-            target_tokens_per_second=round(tokens / seconds, 1),
-        )
+        figures = {
+            "loss": loss_sum / tokens,
+            "learning_rate": float(self.model.optimizer.learning_rate),
+            "gradient_norm": float(logs["gradient_norm"]),
+            "target_tokens_per_second": round(tokens / seconds, 1),
+            "padding": round(1 - self._tokens.sum() / self._cells.sum(), 4),
+        }
+        if self.replicas > 1:
+            speeds = self._target_tokens / seconds
+            figures["replica_target_tokens_per_second"] = speeds.round(1).tolist()
+            figures["replica_padding"] = (1 - self._tokens / self._cells).round(4).tolist()
+        self.log.write(step, **figures)
         self._before, self._start, self._logged_step = np.zeros(3), now, step
+        self._forget_counts()
+
+    def _forget_counts(self) -> None:
+        """Target tokens, tokens and cells of each replica since the last line."""
+        self._target_tokens, self._tokens, self._cells = np.zeros((3, self.replicas), np.int64)
 
     def _totals(self) -> np.ndarray:
-        """Loss sum and tokens since the epoch began, and the time."""
-        tracker = self.model._loss_tracker
-        total, count = map(keras.ops.convert_to_numpy, (tracker.total, tracker.count))
-        return np.array([total, count, time.monotonic()], np.float64)
+        """Loss sum and tokens of all replicas since the epoch began, and the time."""
+        tracker, strategy = self.model._loss_tracker, self.model.distribute_strategy
+
+        def value(variable: keras.Variable) -> np.ndarray:
+            # Every replica has tracked its share of the whole: no need to ask the others, which
+            # other workers would have to answer.
+            return strategy.experimental_local_results(variable.value)[0].numpy() * self.replicas
+
+        return np.array([value(tracker.total), value(tracker.count), time.monotonic()], np.float64)
 
 
 class SaveCheckpoints(keras.callbacks.Callback):
@@ -193,31 +229,55 @@ class SaveCheckpoints(keras.callbacks.Callback):
 
 
 class EndRun(keras.callbacks.Callback):
-    """Ends a run after its steps or its minutes, and says how much is left.
+    """Ends a run after its steps, its minutes or by a signal, and says how much is left.
+
+    Several workers end after the same step: a signal to any of them is one to all, and the
+    chief's clock counts.
 
     Args:
         clock: `RunClock`.
         steps: int or None.
         minutes: float or None.
+        signal: `StopSignal`, or None where none is waited for.
+        workers: `Workers`, or None for one process.
     """
 
-    def __init__(self, clock: RunClock, steps: int | None, minutes: float | None) -> None:
+    def __init__(
+        self,
+        clock: RunClock,
+        steps: int | None,
+        minutes: float | None,
+        signal: StopSignal | None = None,
+        workers: Workers | None = None,
+    ) -> None:
         super().__init__()
         self.clock = clock
         self.steps = steps
         self.minutes = minutes
+        self.signal = signal
+        self.workers = workers or Workers({})
+        self.is_interrupted = False
+        self.is_over = False
 
     def on_train_begin(self, logs=None):
         self._first_step = current_step(self.model)
         self._first_seconds = self.clock.seconds()
 
     def on_train_batch_end(self, batch, logs=None):
-        if (self.steps and current_step(self.model) >= self.steps) or (
-            self.minutes and self.clock.seconds() >= self.minutes * 60
-        ):
+        is_late = self.minutes is not None and self.clock.seconds() >= self.minutes * 60
+        has_signal = self.signal is not None and self.signal.requested is not None
+        self.is_interrupted, is_late = self.workers.agree(
+            has_signal, is_late and self.workers.is_chief
+        )
+        self.is_over = is_late or (
+            self.steps is not None and current_step(self.model) >= self.steps
+        )
+        if self.is_interrupted or self.is_over:
             self.model.stop_training = True
 
     def on_epoch_end(self, epoch, logs=None):
+        if self.is_interrupted or not self.workers.is_chief:
+            return
         step, seconds = current_step(self.model), self.clock.seconds()
         left = []
         if self.minutes:
@@ -235,19 +295,37 @@ class EndRun(keras.callbacks.Callback):
 class Validate(keras.callbacks.Callback):
     """Measures the model on the validation set after each epoch, and logs the figures.
 
+    An epoch that a signal has ended is not measured, and a signal breaks a measurement off: the run
+    makes up for it when it goes on.
+
     Args:
         log: `RunLog`.
-        validation: callable that returns a dict of figures.
+        validation: callable that returns a dict of figures. It is given a callable that says
+            whether to break off, and returns None where it has.
+        end_run: `EndRun`, which must come before this callback.
     """
 
-    def __init__(self, log: RunLog, validation: Callable[[], dict[str, float]]) -> None:
+    def __init__(
+        self,
+        log: RunLog,
+        validation: Callable[[Callable[[], bool]], dict[str, float] | None],
+        end_run: EndRun,
+    ) -> None:
         super().__init__()
         self.log = log
         self.validation = validation
+        self.end_run = end_run
 
     def on_epoch_end(self, epoch, logs=None):
-        figures = self.validation()
-        logs.update(figures)
-        self.log.write(current_step(self.model), **figures)
+        if not self.end_run.is_interrupted:
+            self.measure(current_step(self.model))
+
+    def measure(self, step: int) -> None:
+        """Measures and logs at once, as the step's figures."""
+        signal = self.end_run.signal
+        figures = self.validation(lambda: signal is not None and signal.requested is not None)
+        if figures is None:
+            return
+        self.log.write(step, **figures)
         shown = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
         print(f"\n{shown}", file=sys.stderr)  # below the line of the progress bar

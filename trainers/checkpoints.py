@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
+import zipfile
 from pathlib import Path
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from keras_transformer import Transformer
 from keras_transformer.errors import InputError
+
+# What a whole checkpoint has.
+_FILES = ("model.keras", "state.json")
 
 
 class Checkpoints:
     """The checkpoints of a run, each a folder `step-00000200` with a model and a state.
 
-    `model.keras` holds the weights, the optimizer with its slots and its step, and the schedule;
-    `state.json` the random seeds, which Keras does not save, and what else a run needs to go on.
-    A folder is written under another name and renamed: it is there whole or not at all.
+    `model.keras` holds the weights, the optimizer with its slots, its step, its moving averages and
+    its loss scale, and the schedule; `state.json` the random seeds, which Keras does not save, and
+    what else a run needs to go on. A folder is written under another name and renamed, and renamed
+    before it is removed: it is there whole or not at all, whenever the process or the machine dies.
 
     Args:
         directory: path of the folder of checkpoints.
@@ -41,7 +48,8 @@ class Checkpoints:
         if not self.directory.is_dir():
             return []
         matches = (re.fullmatch(r"step-(\d{8,})", path.name) for path in self.directory.iterdir())
-        return sorted(int(match[1]) for match in matches if match)
+        steps = sorted(int(match[1]) for match in matches if match)
+        return [step for step in steps if all((self.path(step) / name).exists() for name in _FILES)]
 
     def path(self, step: int) -> Path:
         """The folder of the checkpoint of a step."""
@@ -50,49 +58,105 @@ class Checkpoints:
     def save(self, model: keras.Model, step: int, state: dict) -> None:
         """Writes a checkpoint, then removes those that are too old.
 
+        A step that is there is left as it is: a run comes to it once, and there is no moment at
+        which it is missing.
+
+        Args:
+            model: compiled `keras.Model`.
+            step: int. Updates made so far.
+            state: dict of what else the run needs to go on, as JSON has it.
+
         Raises:
-            InputError: where the folder cannot be written.
+            InputError: where the folder cannot be written, or the disk is full.
         """
         partial = self.directory / f".writing-step-{step:08d}"
         try:
-            # What a process that was killed left half-written.
-            for left_over in self.directory.glob(".writing-*"):
+            # What a process that was killed left half-written or half-removed.
+            for left_over in self.directory.glob(".*-step-*"):
                 shutil.rmtree(left_over, ignore_errors=True)
-            partial.mkdir(parents=True)
-            model.save(partial / "model.keras")
-            state = {**state, "seeds": [seed.numpy().tolist() for seed in _seeds(model)]}
-            (partial / "state.json").write_text(json.dumps(state, indent=2) + "\n")
-            for file in partial.iterdir():
-                _flush(file)
-            shutil.rmtree(self.path(step), ignore_errors=True)
-            partial.rename(self.path(step))
-            _flush(self.directory)
+            if step not in self.steps():
+                _make_folder(self.directory)
+                partial.mkdir()
+                _write_model(model, partial / "model.keras")
+                state = {**state, "seeds": [seed.numpy().tolist() for seed in _seeds(model)]}
+                (partial / "state.json").write_text(json.dumps(state, indent=2) + "\n")
+                _flush(partial / "state.json")
+                _flush(partial)
+                if self.path(step).exists():  # not whole
+                    self._remove(step)
+                partial.rename(self.path(step))
+                _flush(self.directory)
             for old in self.steps()[: -self.keep]:
-                shutil.rmtree(self.path(old))
-        except OSError as error:
+                self._remove(old)
+        except (OSError, RuntimeError) as error:  # HDF5 raises both when a disk is full
             shutil.rmtree(partial, ignore_errors=True)
             raise InputError(
-                f"A checkpoint must be writable to {self.directory}; earlier ones are intact. "
-                f"Received: {error}"
+                f"A checkpoint must be writable to {self.directory}; the earlier ones are intact. "
+                f"Received: {_first_line(error)}"
             ) from error
 
     def load_latest(self) -> tuple[Transformer, dict] | None:
-        """The model of the last checkpoint with its optimizer, and its state; None without one."""
+        """The model of the last checkpoint with its optimizer, and its state; None without one.
+
+        Called in a strategy's scope, it makes a model of that strategy, whichever one saved it.
+
+        Raises:
+            InputError: where the checkpoint is damaged: which file it is, and how to go on without
+                it.
+        """
         steps = self.steps()
         if not steps:
             return None
         folder = self.path(steps[-1])
-        model = load_model(folder / "model.keras", compile=True)
+        before = f"go on from step {steps[-2]}" if len(steps) > 1 else "begin anew"
+        advice = f"Delete the folder {folder} to {before}."
+        try:
+            model = load_model(folder / "model.keras", compile=True)
+        except InputError as error:
+            raise InputError(f"{advice} {error}") from error
         try:
             state = json.loads((folder / "state.json").read_text())
             for seed, value in zip(_seeds(model), state.pop("seeds"), strict=True):
                 seed.assign(value)
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(
-                f"{folder / 'state.json'} must be what the checkpoint was saved with. "
-                f"Received: {error}"
+                f"{advice} {folder / 'state.json'} must be what the checkpoint was saved with. "
+                f"Received: {type(error).__name__}, {_first_line(error)}"
             ) from error
         return model, state
+
+    def exponential_average(self) -> Transformer:
+        """The moving average of the weights that the optimizer of the last checkpoint keeps.
+
+        Returns:
+            The model with the averages in the place of its weights, without an optimizer.
+
+        Raises:
+            InputError: where there is no checkpoint, or its optimizer keeps no averages.
+        """
+        steps = self.steps()
+        if not steps:
+            raise InputError(
+                f"A moving average is taken from a checkpoint. Received: {self.directory}, which "
+                "has none"
+            )
+        path = self.path(steps[-1]) / "model.keras"
+        trained = load_model(path, compile=True)
+        # A loss scale is kept by an optimizer around the one that updates.
+        optimizer = getattr(trained.optimizer, "inner_optimizer", trained.optimizer)
+        if not optimizer.use_ema:
+            raise InputError(
+                f"{path} must hold a moving average of its weights, which an optimizer keeps that "
+                "was made with use_ema=True. Received: one without"
+            )
+        if int(optimizer.iterations):  # all averages are 0 before the first update
+            # The base class's way, whatever the optimizer itself does at the end of `fit`.
+            keras.optimizers.Optimizer.finalize_variable_values(
+                optimizer, trained.trainable_variables
+            )
+        model = Transformer.from_config(trained.get_config())
+        model.set_weights(trained.get_weights())
+        return model
 
     def average(self, last: int) -> Transformer:
         """The mean of the weights of the last checkpoints, from section 6.1 of the paper.
@@ -135,6 +199,12 @@ class Checkpoints:
             variable.assign(total / last)
         return model
 
+    def _remove(self, step: int) -> None:
+        """Removes a checkpoint; half of one has a name that counts for nothing."""
+        away = self.directory / f".removing-step-{step:08d}"
+        self.path(step).rename(away)
+        shutil.rmtree(away)
+
 
 def load_model(path: str | Path, compile: bool = False) -> Transformer:
     """Reads a `.keras` file of a `Transformer`.
@@ -147,11 +217,15 @@ def load_model(path: str | Path, compile: bool = False) -> Transformer:
         InputError: where it is damaged, or of another model.
     """
     try:
+        # Keras reads on where a checksum is wrong, and would train on with other weights.
+        with zipfile.ZipFile(path) as archive:
+            if damaged := archive.testzip():
+                raise zipfile.BadZipFile(f"Bad CRC-32 for file {damaged!r}")
         model = keras.models.load_model(path, compile=compile)
     except Exception as error:  # zip, HDF5 and JSON each complain in their own way
         raise InputError(
             f"{path} must be a whole model file. Received: {type(error).__name__}, "
-            f"{str(error).strip().partition(chr(10))[0]}"
+            f"{_first_line(error)}"
         ) from error
     if not isinstance(model, Transformer):
         raise InputError(f"{path} must hold a Transformer. Received: {type(model).__name__}")
@@ -167,16 +241,47 @@ def save_model(model: keras.Model, path: str | Path) -> None:
     path = Path(path)
     partial = path.with_name(f".writing-{path.name}")
     try:
-        model.save(partial)
-        _flush(partial)
+        _write_model(model, partial)
         partial.replace(path)
-    except OSError as error:
-        raise InputError(f"A model must be writable to {path}. Received: {error}") from error
+        _flush(path.parent)
+    except (OSError, RuntimeError) as error:  # HDF5 raises both when a disk is full
+        if partial.is_file():
+            partial.unlink()
+        raise InputError(
+            f"A model must be writable to {path}. Received: {_first_line(error)}"
+        ) from error
 
 
 def _seeds(model: keras.Model) -> list[keras.Variable]:
     """What the dropouts of a model draw from next, [2] each."""
     return [v for v in model.non_trainable_variables if v.name == "seed_generator_state"]
+
+
+def _write_model(model: keras.Model, path: Path) -> None:
+    """Writes a `.keras` file to disk, where there is room for it.
+
+    Keras may write the weights by HDF5 straight to the disk, which ends the whole process by a
+    segmentation fault where the disk fills up: so the room is asked of the system beforehand.
+    """
+    variables = [*model.variables, *getattr(getattr(model, "optimizer", None), "variables", [])]
+    # HDF5 takes about 1.5 kB for the name and place of a variable.
+    size = sum(math.prod(v.shape) * tf.as_dtype(v.dtype).size + 2048 for v in variables)
+    with path.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, size)
+    path.unlink()
+    model.save(path)
+    _flush(path)
+
+
+def _make_folder(path: Path) -> None:
+    """Makes a folder so that it is there after a power cut too."""
+    if not path.is_dir():
+        path.mkdir(parents=True, exist_ok=True)
+        _flush(path.parent)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def _flush(path: Path) -> None:

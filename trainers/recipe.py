@@ -122,8 +122,18 @@ class Recipe:
         )
 
     def save(self, path: str | Path) -> None:
-        """Writes `to_yaml()` to a file."""
-        Path(path).write_bytes(self.to_yaml().encode())
+        """Writes `to_yaml()` to a file: under another name, which is then renamed.
+
+        Raises:
+            InputError: where it cannot be written.
+        """
+        path = Path(path)
+        partial = path.with_name(f".writing-{path.name}")
+        try:
+            partial.write_bytes(self.to_yaml().encode())
+            partial.replace(path)
+        except OSError as error:
+            raise InputError(f"A recipe must be writable to {path}. Received: {error}") from error
 
 
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:

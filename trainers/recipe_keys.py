@@ -53,6 +53,8 @@ class DataSection(Section):
         maximum_length_ratio: float or None. Training pairs whose longer side has more than this
             many times the tokens of the shorter are dropped.
         drop_duplicates: bool. Whether a training pair counts once however often it occurs.
+        prepared_dir: str or None. Folder of the tokenized corpus, which several runs may share.
+            `None` means `prepared` in the run directory.
     """
 
     source_language: str = key()
@@ -64,6 +66,7 @@ class DataSection(Section):
     maximum_length: int = key(128, at_least=2)
     maximum_length_ratio: float | None = key(None, at_least=1)
     drop_duplicates: bool = False
+    prepared_dir: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -141,13 +144,17 @@ class TrainingSection(Section):
         seed: int. Decides initial weights, order of the data and dropout.
         steps: int or None. Updates after which the run ends.
         minutes: float or None. Minutes after which it ends; whichever comes first.
-        batch_tokens: int. Most tokens of a batch on a side, over all devices together.
+        batch_tokens: int. Most tokens of an update on a side, over all devices together.
+        accumulate_steps: int. Parts that a device's batch is divided into, one after the other.
         label_smoothing: float. Share of the probability spread over all words.
         warmup_steps: int. Steps in which the learning rate grows.
         learning_rate_factor: float. Multiplies the paper's learning rate.
         adam_beta_1: float. Decay of Adam's mean of gradients.
         adam_beta_2: float. Decay of Adam's mean of squared gradients.
         adam_epsilon: float. Added to Adam's denominator.
+        gradient_clip_norm: float or None. Largest norm of the whole gradient. `None` for any.
+        ema_decay: float or None. Decay of the exponential moving average of the weights, which
+            is the final model in the place of the mean of checkpoints. `None` for none.
         precision: `"float32"`, `"mixed_bfloat16"`, `"mixed_float16"`, or `"auto"`, which is
             mixed_bfloat16 where the machine has instructions for it and float32 elsewhere.
         jit_compile: bool. Whether XLA compiles the training step.
@@ -166,12 +173,15 @@ class TrainingSection(Section):
     steps: int | None = key(None, at_least=1)
     minutes: float | None = key(None, above=0)
     batch_tokens: int = key(25_000, at_least=1)
+    accumulate_steps: int = key(1, at_least=1)
     label_smoothing: float = key(0.1, at_least=0, below=1)
     warmup_steps: int = key(4000, at_least=1)
     learning_rate_factor: float = key(1.0, above=0)
     adam_beta_1: float = key(0.9, at_least=0, below=1)
     adam_beta_2: float = key(0.98, at_least=0, below=1)
     adam_epsilon: float = key(1e-9, above=0)
+    gradient_clip_norm: float | None = key(None, above=0)
+    ema_decay: float | None = key(None, above=0, below=1)
     precision: str = key("float32", choices=PRECISIONS)
     jit_compile: bool = False
     devices: tuple[str, ...] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from keras_transformer import Transformer
 from keras_transformer.errors import InputError
@@ -10,6 +11,13 @@ from keras_transformer.tokenizer import TranslationTokenizer
 from keras_transformer.translator import Translator
 from trainers.checkpoints import Checkpoints, load_model, save_model
 from trainers.recipe import Recipe, load_recipe
+
+
+class FinalModel(NamedTuple):
+    """What a run's `model.keras` is: of how many checkpoints, and in words."""
+
+    checkpoints: int
+    what: str
 
 
 class RunDirectory:
@@ -83,22 +91,28 @@ class RunDirectory:
         """The model of the last checkpoint, in float32 as the averaged one is."""
         return with_policy(self.checkpoints().average(1), "float32")
 
-    def average(self, last: int | None = None) -> int:
-        """Writes `model.keras`, the mean of the last checkpoints; returns how many they were.
+    def average(self, last: int | None = None) -> FinalModel:
+        """Writes `model.keras`, the mean of the last checkpoints.
 
         Its weights and its computation are float32 whatever the precision of the training.
 
         Args:
-            last: int or None. How many. `None` means the recipe's `average_checkpoints`, or all
-                where the run has fewer.
+            last: int or None. How many. `None` means what the recipe says: the exponential moving
+                average of the last checkpoint where it has an `ema_decay`, else the mean of
+                `average_checkpoints`, or of all where the run has fewer.
         """
         checkpoints = self.checkpoints()
-        if last is None:
-            last = self.load_recipe().training.average_checkpoints
-            last = max(1, min(last, len(checkpoints.steps())))
-        model = with_policy(checkpoints.average(last), "float32")
-        save_model(model, self.model_path)
-        return last
+        training = self.load_recipe().training
+        if last is None and training.ema_decay is not None:
+            model, last = checkpoints.exponential_average(), 1
+            what = "the exponential moving average of the weights"
+        else:
+            if last is None:
+                last = max(1, min(training.average_checkpoints, len(checkpoints.steps())))
+            model = checkpoints.average(last)
+            what = f"the mean of the last {last} checkpoints"
+        save_model(with_policy(model, "float32"), self.model_path)
+        return FinalModel(last, what)
 
     def _need(self, path: Path, what: str) -> None:
         if not path.exists():

@@ -1,36 +1,54 @@
-"""Which devices train: all visible GPUs, or the CPU."""
+"""Which devices train: all visible GPUs, or the CPU, of this host or of several."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
 from keras_transformer.errors import InputError
+from trainers.workers import Workers
 
 
-def create_strategy(devices: Sequence[str] | None = None) -> tf.distribute.Strategy:
+def create_strategy(
+    devices: Sequence[str] | None = None, workers: Workers | None = None
+) -> tf.distribute.Strategy:
     """The distribution strategy of a run.
 
     More than one device trains under `MirroredStrategy`: every device holds all weights, each
-    batch is split over them, and their gradients are added up. One device needs no strategy.
+    batch is divided among them, and their gradients are added up. Several workers do the same
+    under `MultiWorkerMirroredStrategy`, each with all its visible GPUs or its CPU. One device
+    needs no strategy.
 
     Args:
         devices: names such as `"GPU:0"` or `"CPU:1"`. `None` means all visible GPUs, or the CPU
             where there is none. `"CPU:1"` and later are logical devices on the one CPU, which try
             out a distributed run without GPUs.
+        workers: `Workers`, or None for one process. Several wait here for one another.
 
     Returns:
         A `tf.distribute.Strategy`.
 
     Raises:
-        InputError: where a device does not exist.
+        InputError: where a device does not exist, or devices are named for several workers.
 
     Example:
 
     >>> create_strategy(["CPU:0"]).num_replicas_in_sync
     1
     """
+    if workers is not None and workers.count > 1:
+        if devices is not None:
+            raise InputError(
+                "training.devices must be null where TF_CONFIG names several workers, each of "
+                "which takes the GPUs that CUDA_VISIBLE_DEVICES leaves it. Received: "
+                f"{', '.join(devices)}"
+            )
+        with workers.watched(), _ending_at_once():
+            return tf.distribute.MultiWorkerMirroredStrategy()
     if devices is None:
         devices = [f"GPU:{i}" for i, _ in enumerate(tf.config.list_physical_devices("GPU"))]
     devices = [device.upper() for device in devices]
@@ -50,6 +68,34 @@ def create_strategy(devices: Sequence[str] | None = None) -> tf.distribute.Strat
     if len(devices) == 1:
         return tf.distribute.OneDeviceStrategy(f"/device:{devices[0]}")
     return tf.distribute.get_strategy()
+
+
+def local_replicas(strategy: tf.distribute.Strategy, workers: Workers) -> range:
+    """The replicas of this worker among those of all, which all have as many.
+
+    Example:
+
+    >>> local_replicas(create_strategy(["CPU:0"]), Workers({}))
+    range(0, 1)
+    """
+    count = strategy.num_replicas_in_sync // workers.count
+    return range(workers.index * count, (workers.index + 1) * count)
+
+
+@contextlib.contextmanager
+def _ending_at_once() -> Iterator[None]:
+    """Has signals end the process while TensorFlow waits for other workers, deaf to Python's."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {
+        number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _split_cpu(count: int) -> None:

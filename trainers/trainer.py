@@ -3,158 +3,162 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import keras
 
-from keras_transformer import SmoothedCrossEntropy, Transformer, TransformerSchedule
+from keras_transformer import Transformer
 from keras_transformer.errors import InputError
-from keras_transformer.tokenizer import SubwordTokenizer, TranslationTokenizer
-from keras_transformer.translator import Translator
 from trainers import callbacks
-from trainers.batching import TokenBatches, TokenSequences
-from trainers.corpus import ParallelCorpus, filter_pairs
+from trainers.batching import TokenBatches
+from trainers.new_model import new_model
 from trainers.precision import resolve_precision
+from trainers.prepare import prepare_corpus
+from trainers.prepared import PreparedCorpus
 from trainers.recipe import Recipe
+from trainers.resumption import check_fingerprints, check_same_recipe, first_difference
 from trainers.run import RunDirectory
 from trainers.run_lock import run_lock
 from trainers.run_log import RunLog
-from trainers.splits import read_split
-from trainers.strategy import create_strategy
-from trainers.validation import Validation
+from trainers.splits import open_split
+from trainers.stop_signal import StopSignal
+from trainers.strategy import create_strategy, local_replicas
+from trainers.validation import validation_of
+from trainers.workers import Workers
 
-# When a run ends, and what it logs and keeps, may change from one start to the next.
-CHANGEABLE = {
-    ("training", name)
-    for name in (
-        "steps",
-        "minutes",
-        "devices",
-        "checkpoint_every_steps",
-        "checkpoint_every_minutes",
-        "keep_checkpoints",
-        "average_checkpoints",
-        "validate_every_steps",
-        "validation_bleu_sentences",
-        "log_every_steps",
-    )
-} | {("decoding", name) for name in ("beam_size", "alpha", "batch_sentences")}
+_Data = tuple[PreparedCorpus, TokenBatches]
 
 
 class Trainer:
     """Trains a recipe in a run directory; in one that exists, goes on where it stopped.
+
+    Where `TF_CONFIG` names several workers, each of them makes one of these, with the same recipe
+    and the same directory, which all of them see.
 
     Args:
         recipe: `Recipe`.
         run_directory: path. Made where it does not exist.
 
     Raises:
-        InputError: where the directory holds a run of another recipe, or cannot be made.
+        InputError: where the directory holds a run of another recipe, or cannot be made; where a
+            file of the recipe's data is missing.
     """
 
     def __init__(self, recipe: Recipe, run_directory: str | Path) -> None:
+        self.workers = Workers()
         precision = resolve_precision(recipe.training.precision)
         # The run's recipe says what this machine chose, so that it resumes with the same.
         recipe = replace(recipe, training=replace(recipe.training, precision=precision))
         self.recipe = recipe
         self.run = RunDirectory(run_directory)
+        for split in ("train", "validation", "test"):
+            if getattr(recipe.data, split):
+                open_split(recipe.data, split).check()
         try:
             self.run.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(
                 f"A run directory must be a folder that can be made. Received: {error}"
             ) from error
-        if self.run.recipe_path.exists():
-            _check_same_recipe(recipe, self.run)
+        if self.run.recipe_path.exists() and self.workers.is_chief:
+            check_same_recipe(self.run.load_recipe(), recipe, self.run.path)
 
-    def train(self) -> None:
+    def train(self) -> signal.Signals | None:
         """Trains to the recipe's end and writes the averaged model.
+
+        SIGTERM and Ctrl-C end it after the update that is being made, with a checkpoint.
+
+        Returns:
+            The signal that has ended it, or None where the run is finished.
 
         Raises:
             InputError: where the data cannot be used, or another process trains in the directory.
             TrainingDiverged: where the loss is no longer a finite number.
+            WorkerLost: where another worker is gone.
         """
-        with run_lock(self.run.path):
-            self._train()
+        lock = run_lock(self.run.path) if self.workers.is_chief else contextlib.nullcontext()
+        with lock, self.workers.watched():
+            return self._train()
 
-    def _train(self) -> None:
-        training = self.recipe.training
+    def _train(self) -> signal.Signals | None:
+        if self.workers.count > 1:
+            self._say(f"waiting for all of {self.workers.count} workers")
         # Strategy before all else: it divides the CPU into devices, which must be done first.
-        strategy = create_strategy(training.devices)
-        train_corpus = read_split(self.recipe.data, "train")
-        validation_corpus = read_split(self.recipe.data, "validation")
-        tokenizer = self._tokenizer(train_corpus)
-        batches = self._batches(train_corpus, tokenizer, strategy.num_replicas_in_sync)
-        validation_batches = self._batches(validation_corpus, tokenizer, 1, is_validation=True)
-        # The recipe comes first: a tokenizer alone would serve whatever recipe is tried next.
-        self.recipe.save(self.run.recipe_path)
-        if not self.run.has_tokenizer():
-            tokenizer.save(self.run.tokenizer_path)
-
-        checkpoints = self.run.checkpoints(training.keep_checkpoints)
-        fingerprints = {"corpus": train_corpus.fingerprint, "tokenizer": tokenizer.fingerprint}
-        keras.utils.set_random_seed(training.seed)
+        strategy = create_strategy(self.recipe.training.devices, self.workers)
+        self.workers.join(strategy)
         with strategy.scope():
-            resumed = checkpoints.load_latest()
+            # The others read what the chief has written, and nothing half-written.
+            corpus, batches = self._in_turn(lambda: self._prepare(strategy.num_replicas_in_sync))
+            keras.utils.set_random_seed(self.recipe.training.seed)
+            resumed = self.run.checkpoints().load_latest()
             if resumed is None:
-                model = self._new_model(tokenizer)
+                model = new_model(self.recipe, corpus.tokenizer)
                 state = {"step": 0, "batches": 0, "seconds": 0.0}
             else:
                 model, state = resumed
-                _check_fingerprints(state, fingerprints, self.run.path)
-                _say(f"resuming at step {state['step']}, {state['seconds'] / 60:.1f} minutes in")
-        log = RunLog(self.run.path)
-        log.forget_after(state["step"])
-        if self._is_finished(state):
-            _say(f"the run is finished: step {state['step']}")
-            if self.run.model_path.exists():  # whatever checkpoints it is the mean of
-                return
-        else:
-            validation = self._validation(model, tokenizer, validation_batches, validation_corpus)
-            self._fit(model, state, batches, validation, log, fingerprints)
-        last = self.run.average()
-        _say(f"model.keras is the mean of the last {last} checkpoints")
+                self._say(
+                    f"resuming at step {state['step']}, {state['seconds'] / 60:.1f} minutes in"
+                )
+            model.accumulate_steps = self.recipe.training.accumulate_steps
+        return self._go_on(model, state, corpus, batches)
 
-    def _tokenizer(self, corpus: ParallelCorpus) -> TranslationTokenizer:
-        """The run's tokenizer, trained on the corpus where there is none yet."""
-        if self.run.has_tokenizer():
-            return self.run.load_tokenizer()
-        section = self.recipe.tokenizer
-        _say(f"training the tokenizer on {len(corpus)} pairs")
-        return TranslationTokenizer.train(
-            corpus.sources,
-            corpus.targets,
-            vocabulary_size=section.vocabulary_size,
-            shared=section.shared,
-            source_vocabulary_size=section.source_vocabulary_size,
-            kind=section.kind,
-            normalization=section.normalization,
-            character_coverage=section.character_coverage,
-            maximum_sentences=section.maximum_sentences,
-        )
+    def _in_turn(self, prepare: Callable[[], _Data]) -> _Data:
+        """What the chief prepares, then what the others do; an error of one ends all."""
+        result, error = None, None
+        for is_chief in (True, False):
+            if self.workers.is_chief == is_chief:
+                try:
+                    result = prepare()
+                except InputError as caught:
+                    error = caught
+            (failed,) = self.workers.agree(error is not None)
+            if error is not None:
+                raise error
+            if failed:
+                raise InputError(
+                    "All workers must be able to start. Received: an error of another one, which "
+                    "says what it is"
+                )
+        return result
 
-    def _batches(
-        self,
-        corpus: ParallelCorpus,
-        tokenizer: TranslationTokenizer,
-        replicas: int,
-        is_validation: bool = False,
-    ) -> TokenBatches:
-        """Tokenizes and filters a corpus and divides it into batches."""
-        data, training = self.recipe.data, self.recipe.training
-        source_ids = TokenSequences(encode_stretches(tokenizer.source, corpus.sources))
-        target_ids = TokenSequences(encode_stretches(tokenizer.target, corpus.targets))
-        kept, counts = filter_pairs(
-            corpus,
-            source_ids.lengths,
-            target_ids.lengths,
-            maximum_length=data.maximum_length - 1,  # the start or end token is counted
-            maximum_length_ratio=None if is_validation else data.maximum_length_ratio,
-            drop_duplicates=data.drop_duplicates and not is_validation,
-        )
+    def _prepare(self, replicas: int) -> _Data:
+        """The tokenized corpus and its batches; recipe and tokenizer in the run directory."""
+        recipe, run = self.recipe, self.run
+        if recipe.training.batch_tokens < 2 * replicas:
+            raise InputError(
+                f"training.batch_tokens must be at least 2 for each of the {replicas} devices. "
+                f"Received: {recipe.training.batch_tokens}"
+            )
+        tokenizer = run.load_tokenizer() if run.has_tokenizer() else None
+        if tokenizer is not None:
+            check_fingerprints(run, recipe, tokenizer)  # before another corpus is tokenized
+        folder = Path(recipe.data.prepared_dir or run.path / "prepared")
+        if not self.workers.is_chief:
+            difference = first_difference(run.load_recipe(), recipe)
+            if difference is not None:
+                name, of_chief, of_this = difference
+                raise InputError(
+                    f"All workers must train the same recipe; the chief has {name}={of_chief!r}. "
+                    f"Received: {name}={of_this!r} on worker {self.workers.index}"
+                )
+            corpus = prepare_corpus(recipe, folder, progress=False, tokenizer=tokenizer)
+            return corpus, self._batches(corpus, replicas)
+        corpus = prepare_corpus(recipe, folder, tokenizer=tokenizer)
+        batches = self._batches(corpus, replicas)
+        # The recipe comes first: a tokenizer alone would serve whatever recipe is tried next.
+        recipe.save(run.recipe_path)
+        if tokenizer is None:
+            corpus.tokenizer.save(run.tokenizer_path)
+        return corpus, batches
+
+    def _batches(self, corpus: PreparedCorpus, replicas: int) -> TokenBatches:
+        """The corpus, filtered and divided into batches."""
+        training = self.recipe.training
+        kept, counts = corpus.filter(self.recipe.data)
         if not len(kept):
             raise InputError(f"{corpus.name} must have pairs left after filtering: {counts}")
         dropped = {
@@ -163,164 +167,132 @@ class Trainer:
             if count and reason not in ("kept", "total")
         }
         details = "".join(f", {count} dropped as {reason}" for reason, count in dropped.items())
-        _say(f"{corpus.name}: {counts['kept']} of {counts['total']} pairs{details}")
-        return TokenBatches(
-            TokenSequences(source_ids[row] for row in kept),
-            TokenSequences(target_ids[row] for row in kept),
+        self._say(f"{corpus.name}: {counts['kept']} of {counts['total']} pairs{details}")
+        batches = TokenBatches(
+            corpus.source,
+            corpus.target,
+            rows=kept,
             batch_tokens=training.batch_tokens,
             seed=training.seed,
-            batch_multiple=replicas,
         )
-
-    def _new_model(self, tokenizer: TranslationTokenizer) -> Transformer:
-        """A model with new weights, compiled by the recipe; called in the strategy's scope."""
-        training = self.recipe.training
-        source_vocabulary_size = None
-        if not tokenizer.shared:
-            source_vocabulary_size = tokenizer.source.vocabulary_size
-        config = self.recipe.transformer_config(
-            tokenizer.target.vocabulary_size, source_vocabulary_size
-        )
-        model = Transformer(config, dtype=training.precision)
-        schedule = TransformerSchedule(
-            config.d_model, training.warmup_steps, training.learning_rate_factor
-        )
-        optimizer = keras.optimizers.Adam(
-            schedule,
-            beta_1=training.adam_beta_1,
-            beta_2=training.adam_beta_2,
-            epsilon=training.adam_epsilon,
-        )
-        if training.precision == "mixed_float16":
-            # Small gradients would be 0 in float16.
-            optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
-        model.compile(
-            optimizer=optimizer,
-            loss=SmoothedCrossEntropy(training.label_smoothing),
-            jit_compile=training.jit_compile,
-        )
-        return model
-
-    def _validation(
-        self,
-        model: Transformer,
-        tokenizer: TranslationTokenizer,
-        batches: TokenBatches,
-        corpus: ParallelCorpus,
-    ) -> Validation:
-        recipe = self.recipe
-        translator = None
-        if recipe.training.validation_bleu_sentences:
-            translator = Translator(
-                model,
-                tokenizer,
-                beam_size=recipe.decoding.beam_size,
-                alpha=recipe.decoding.alpha,
-                maximum_extra_length=recipe.decoding.maximum_extra_length,
-                maximum_source_length=recipe.decoding.maximum_source_length,
+        least = min(batches.smallest_batch(), len(batches))
+        if least < replicas:
+            raise InputError(
+                f"A batch must have a pair for each of the {replicas} devices: raise "
+                "training.batch_tokens, lower data.maximum_length, or train on fewer devices. "
+                f"Received: {training.batch_tokens} tokens, enough for {least} of the longest of "
+                f"{len(batches)} pairs"
             )
-        return Validation(
-            model,
-            batches,
-            translator,
-            corpus,
-            recipe.training.validation_bleu_sentences,
-            recipe.data.target_language,
-            recipe.training.seed,
-        )
+        return batches
+
+    def _go_on(
+        self, model: Transformer, state: dict, corpus: PreparedCorpus, batches: TokenBatches
+    ) -> signal.Signals | None:
+        """Trains from a state to the end, and writes the model."""
+        training, is_chief = self.recipe.training, self.workers.is_chief
+        clock = callbacks.RunClock(state["seconds"])
+        counter = callbacks.CountBatches(state["batches"])
+        is_finished = self._is_finished(state["step"], state["seconds"])
+        with StopSignal() as stop:
+            end_run = callbacks.EndRun(clock, training.steps, training.minutes, stop, self.workers)
+            run_callbacks = [callbacks.Watch(), counter, end_run]
+            if is_chief:
+                log = RunLog(self.run.path)
+                log.forget_after(state["step"])
+                validation = validation_of(self.recipe, model, corpus.tokenizer)
+                validate = callbacks.Validate(log, validation, end_run)
+                saver = callbacks.SaveCheckpoints(
+                    self.run.checkpoints(training.keep_checkpoints),
+                    clock,
+                    counter,
+                    training.checkpoint_every_steps,
+                    training.checkpoint_every_minutes,
+                    corpus.fingerprints,
+                )
+                replicas = model.distribute_strategy.num_replicas_in_sync
+                log_training = callbacks.LogTraining(
+                    log, training.log_every_steps, batches, counter, replicas
+                )
+                run_callbacks += [log_training, validate, saver]
+                # What a signal or a crash has kept from being measured.
+                step = state["step"]
+                is_due = step > 0 and (is_finished or step % training.validate_every_steps == 0)
+                if is_due and not log.has(step, "val_loss"):
+                    validate.measure(step)
+            if is_finished:
+                self._say(f"the run is finished: step {state['step']}")
+            else:
+                self._fit(model, state["step"], batches, counter, end_run, run_callbacks)
+                if is_chief:
+                    saver.save_last()
+            if end_run.is_interrupted:
+                self._say(
+                    f"stopped by a signal at step {callbacks.current_step(model)}, which is saved; "
+                    "the same command goes on from there"
+                )
+                self._leave_together(is_finished)
+                return stop.requested or signal.SIGTERM  # or another worker's
+        # A finished run's model stays, whatever checkpoints it is the mean of.
+        if is_chief and not (is_finished and self.run.model_path.exists()):
+            self._say(f"model.keras is {self.run.average().what}")
+        self._leave_together(is_finished)
+        return None
+
+    def _leave_together(self, is_finished: bool) -> None:
+        """Waits for the chief: whoever leaves before it would be a lost worker to TensorFlow.
+
+        The chief of a run that was finished before may have nothing to do.
+        """
+        if not is_finished:
+            self.workers.agree(False)
 
     def _fit(
         self,
         model: Transformer,
-        state: dict,
+        step: int,
         batches: TokenBatches,
-        validation: Validation,
-        log: RunLog,
-        fingerprints: dict[str, str],
+        counter: callbacks.CountBatches,
+        end_run: callbacks.EndRun,
+        run_callbacks: list[keras.callbacks.Callback],
     ) -> None:
-        training = self.recipe.training
-        clock = callbacks.RunClock(state["seconds"])
-        counter = callbacks.CountBatches(state["batches"])
-        saver = callbacks.SaveCheckpoints(
-            self.run.checkpoints(training.keep_checkpoints),
-            clock,
-            counter,
-            training.checkpoint_every_steps,
-            training.checkpoint_every_minutes,
-            fingerprints,
-        )
-        run_callbacks = [
-            callbacks.Watch(),
-            counter,
-            callbacks.LogTraining(log, training.log_every_steps),
-            callbacks.Validate(log, validation),
-            callbacks.EndRun(clock, training.steps, training.minutes),
-            saver,
-        ]
-        # An epoch of Keras is the stretch between two validations. A run that resumes inside one
-        # trains the rest of it first.
-        every, step = training.validate_every_steps, state["step"]
-        while not self._is_finished({"step": step, "seconds": clock.seconds()}):
-            left = every - step % every
-            epoch = step // every
-            epochs = epoch + 1
-            if left == every:
-                epochs = -(-training.steps // every) if training.steps else sys.maxsize
-            elif training.steps:
+        """Trains until the run ends. An epoch of Keras is the stretch between two validations."""
+        training, strategy = self.recipe.training, model.distribute_strategy
+        replicas = strategy.num_replicas_in_sync
+        here = local_replicas(strategy, self.workers)
+        # Keras puts a moving average in the place of the weights whenever `fit` ends.
+        optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+        optimizer.finalize_variable_values = lambda variables: None
+        while not (end_run.is_over or end_run.is_interrupted):
+            every = training.validate_every_steps
+            left = every - step % every  # a run that resumes in an epoch trains the rest of it
+            if training.steps is not None:
                 left = min(left, training.steps - step)
+            dataset = strategy.distribute_datasets_from_function(
+                lambda context: batches.dataset(counter.batches, replicas, here)
+            )
             # Keras' progress bar goes to stdout, which is for results.
             with contextlib.redirect_stdout(sys.stderr):
                 try:
                     model.fit(
-                        batches.dataset(counter.batches),
-                        initial_epoch=epoch,
-                        epochs=epochs,
+                        dataset,
+                        initial_epoch=step // every,
+                        epochs=step // every + 1,
                         steps_per_epoch=left,
                         shuffle=False,  # The batches are; Keras warns that it cannot.
+                        verbose="auto" if self.workers.is_chief else 0,
                         callbacks=run_callbacks,
                     )
                 except BaseException:
-                    _say("")  # What is said next does not go on the bar's line.
+                    self._say("")  # What is said next does not go on the bar's line.
                     raise
             step = callbacks.current_step(model)
-        saver.save_last()
 
-    def _is_finished(self, state: dict) -> bool:
+    def _is_finished(self, step: int, seconds: float) -> bool:
         training = self.recipe.training
-        by_steps = training.steps is not None and state["step"] >= training.steps
-        return by_steps or (
-            training.minutes is not None and state["seconds"] >= training.minutes * 60
-        )
+        by_steps = training.steps is not None and step >= training.steps
+        return by_steps or (training.minutes is not None and seconds >= training.minutes * 60)
 
-
-def encode_stretches(tokenizer: SubwordTokenizer, sentences: Sequence[str]) -> Iterator[list[int]]:
-    """The ids of each sentence; some thousands are encoded at a time, so that memory is bounded."""
-    for start in range(0, len(sentences), 10_000):
-        yield from tokenizer.encode_batch(sentences[start : start + 10_000])
-
-
-def _check_same_recipe(recipe: Recipe, run: RunDirectory) -> None:
-    """Refuses to go on with another model or corpus; when a run ends may be changed."""
-    before, now = run.load_recipe().to_dict(), recipe.to_dict()
-    for section in now:
-        for name, value in now[section].items():
-            if (section, name) in CHANGEABLE or before[section].get(name) == value:
-                continue
-            raise InputError(
-                f"{run.path} holds a run with {section}.{name}={before[section].get(name)!r}; "
-                f"resume it with the same recipe or train in another directory. "
-                f"Received: {section}.{name}={value!r}"
-            )
-
-
-def _check_fingerprints(state: dict, fingerprints: dict[str, str], run: Path) -> None:
-    for name, fingerprint in fingerprints.items():
-        if state.get(name) != fingerprint:
-            raise InputError(
-                f"The {name} of {run} must be the one that its checkpoints were trained with "
-                f"(sha256 {state.get(name)}). Received: another one (sha256 {fingerprint})"
-            )
-
-
-def _say(message: str) -> None:
-    print(message, file=sys.stderr)
+    def _say(self, message: str) -> None:
+        """Tells on stderr how the run goes; the chief alone does."""
+        if self.workers.is_chief:
+            print(message, file=sys.stderr)

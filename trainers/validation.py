@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import tensorflow as tf
 from keras import metrics
 
 from keras_transformer import Perplexity, SmoothedCrossEntropy, TokenAccuracy, Transformer
+from keras_transformer.errors import InputError
+from keras_transformer.tokenizer import TranslationTokenizer
 from keras_transformer.translator import Translator
 from trainers.batching import TokenBatches
 from trainers.corpus import ParallelCorpus
 from trainers.evaluation import bleu_for, evaluate
+from trainers.pair_filter import filter_pairs
+from trainers.recipe import Recipe
+from trainers.splits import read_split
+from trainers.token_sequences import TokenSequences
 
 
 class Validation:
@@ -31,9 +39,12 @@ class Validation:
     Raises:
         InputError: where BLEU of the language is wanted and its tokenizer is not installed.
 
+    Call arguments:
+        break_off: callable that says, asked again and again, whether to give up.
+
     Call returns:
         A dict: `val_loss`, `val_perplexity`, `val_token_accuracy`, and with a translator
-        `val_bleu` and `val_chrf`.
+        `val_bleu` and `val_chrf`; None where it was broken off.
     """
 
     def __init__(
@@ -77,13 +88,72 @@ class Validation:
             update, autograph=False, input_signature=self._dataset.element_spec
         )
 
-    def __call__(self) -> dict[str, float]:
+    def __call__(self, break_off: Callable[[], bool] = lambda: False) -> dict[str, float] | None:
         for metric in self._metrics:
             metric.reset_state()
         for inputs, labels in self._dataset:
+            if break_off():
+                return None
             self._update(inputs, labels)
         figures = {f"val_{metric.name}": float(metric.result()) for metric in self._metrics}
+        if break_off():
+            return None
         if self.translator is not None:
             scores = evaluate(self.translator, self._sources, self._references, self.language)
             figures |= {"val_bleu": scores["bleu"], "val_chrf": scores["chrf"]}
         return figures
+
+
+def validation_of(
+    recipe: Recipe, model: Transformer, tokenizer: TranslationTokenizer
+) -> Validation:
+    """The validation of a run, by its recipe.
+
+    Empty and too long pairs do not count for loss, perplexity and accuracy.
+
+    Args:
+        recipe: `Recipe`.
+        model: the run's `Transformer`, compiled.
+        tokenizer: the run's `TranslationTokenizer`.
+
+    Raises:
+        InputError: where the validation split cannot be read, or has no pair left.
+    """
+    training = recipe.training
+    corpus = read_split(recipe.data, "validation")
+    source, target = (
+        TokenSequences(side.encode_batch(sentences))
+        for side, sentences in (
+            (tokenizer.source, corpus.sources),
+            (tokenizer.target, corpus.targets),
+        )
+    )
+    # The start or end token counts for the length.
+    kept, counts = filter_pairs(
+        source.lengths, target.lengths, maximum_length=recipe.data.maximum_length - 1
+    )
+    if not len(kept):
+        raise InputError(f"{corpus.name} must have pairs left after filtering: {counts}")
+    # As many tokens at a time as one device trains on at a time.
+    parts = training.accumulate_steps * model.distribute_strategy.num_replicas_in_sync
+    batch_tokens = max(training.batch_tokens // parts, recipe.data.maximum_length)
+    batches = TokenBatches(source, target, rows=kept, batch_tokens=batch_tokens, seed=training.seed)
+    translator = None
+    if training.validation_bleu_sentences:
+        translator = Translator(
+            model,
+            tokenizer,
+            beam_size=recipe.decoding.beam_size,
+            alpha=recipe.decoding.alpha,
+            maximum_extra_length=recipe.decoding.maximum_extra_length,
+            maximum_source_length=recipe.decoding.maximum_source_length,
+        )
+    return Validation(
+        model,
+        batches,
+        translator,
+        corpus,
+        training.validation_bleu_sentences,
+        recipe.data.target_language,
+        training.seed,
+    )

@@ -9,6 +9,7 @@ from keras_transformer.command_line import command_line
 
 REQUIRED = {
     "demo": [],
+    "prepare": ["recipe.yaml"],
     "train": ["recipe.yaml"],
     "average": ["run"],
     "evaluate": ["run"],

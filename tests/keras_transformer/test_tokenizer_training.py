@@ -64,6 +64,16 @@ def test_a_sample_is_uniform_bounded_and_always_the_same():
     )
 
 
+def test_no_more_than_the_sample_is_kept_and_prepared(monkeypatch):
+    prepared, prepare = [], tokenizer_training.prepare
+    monkeypatch.setattr(
+        tokenizer_training, "prepare", lambda text: prepared.append(text) or prepare(text)
+    )
+    sentences = (text for _ in range(100) for text in (*CORPUS, "", " \u2028"))
+    SubwordTokenizer.train(sentences, vocabulary_size=SIZE, maximum_sentences=70)
+    assert len(prepared) == 70 and all(map(str.strip, prepared))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("space", [" ", ""])
 def test_a_very_long_sentence_is_learned_from(kind, space):

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_transformer.errors import InputError
-from trainers.batching import TokenBatches, TokenSequences
+from trainers.batching import TokenBatches
 from trainers.corpus import read_parallel_files
+from trainers.token_sequences import TokenSequences
 
 
 def make_batches(lengths, **options):
@@ -43,7 +44,6 @@ OPTIONS = st.fixed_dictionaries(
     {
         "batch_tokens": st.integers(31, 200),
         "seed": st.integers(0, 2**40),
-        "batch_multiple": st.integers(1, 5),
         "maximum_batch_sentences": st.none() | st.integers(1, 12),
         "shuffle": st.booleans(),
     }
@@ -70,9 +70,9 @@ def test_every_epoch_holds_every_pair_once_within_the_budget(lengths, options, e
 
 @settings(deadline=None, max_examples=300)
 @given(lengths=LENGTHS, options=OPTIONS)
-def test_batches_are_nearly_full_and_split_evenly_where_they_can(lengths, options):
+def test_batches_are_nearly_full(lengths, options):
     batches = make_batches(pairs_of(lengths), **options | {"shuffle": False})
-    budget, multiple = options["batch_tokens"], options["batch_multiple"]
+    budget = options["batch_tokens"]
     most_rows = options["maximum_batch_sentences"] or budget
     plan = batches.plan(0)
     longer = [max(lengths[row]) + 1 for row in np.concatenate(plan)]
@@ -81,10 +81,7 @@ def test_batches_are_nearly_full_and_split_evenly_where_they_can(lengths, option
     for rows in plan[:-1]:
         ahead = longer[start : start + most_rows]
         full = max(n for n in range(1, len(ahead) + 1) if n * ahead[n - 1] <= budget)
-        if full >= 2 * multiple:  # even shares, but for the first, which leaves the rest even
-            assert (len(lengths) - start - len(rows)) % multiple == 0
-        assert len(rows) >= min(full, multiple)
-        assert len(rows) > 0.8 * full - multiple
+        assert len(rows) > 0.8 * full - 1
         start += len(rows)
 
 
@@ -197,12 +194,6 @@ def test_evaluation_sees_every_pair_once_in_length_order():
     assert longest == sorted(longest)
 
 
-def test_replicas_get_even_shares():
-    batches = make_batches(random_lengths(1001), batch_tokens=256, batch_multiple=8)
-    uneven = [len(rows) for rows in batches.plan(0) if len(rows) % 8]
-    assert len(uneven) == 1 and uneven[0] % 8 == 1001 % 8 and uneven[0] > 8
-
-
 @pytest.fixture(scope="module")
 def shipped():
     """The shipped training pairs in words and marks, as ids."""
@@ -219,9 +210,8 @@ def shipped():
 
 
 @pytest.mark.parametrize(("batch_tokens", "most"), [(2048, 0.02), (4096, 0.03), (25000, 0.08)])
-@pytest.mark.parametrize("replicas", [1, 8])
-def test_little_of_the_shipped_corpus_is_padding(shipped, batch_tokens, most, replicas):
-    batches = TokenBatches(*shipped, batch_tokens=batch_tokens, seed=1, batch_multiple=replicas)
+def test_little_of_the_shipped_corpus_is_padding(shipped, batch_tokens, most):
+    batches = TokenBatches(*shipped, batch_tokens=batch_tokens, seed=1)
     cells = tokens = 0
     sizes = []
     for rows in batches.plan(2):
@@ -266,20 +256,6 @@ def test_the_pipeline_is_not_what_training_waits_for(shipped):
     assert tokens / (time.process_time() - start) > 1_000_000
 
 
-def test_token_sequences_take_rows_of_any_kind():
-    rows = [[5, 6], [], np.array([7, 2**31 - 1]), (8,), np.array([9], np.int16)]
-    sequences = TokenSequences(iter(rows))
-    assert [row.tolist() for row in sequences] == [list(row) for row in rows]
-    assert sequences.flat.dtype == sequences[0].dtype == np.int32
-    assert sequences.lengths.tolist() == [2, 0, 2, 1, 1]
-    assert sequences.padded(np.array([3, 0, 1])).tolist() == [[8, 0], [5, 6], [0, 0]]
-    assert sequences.padded(np.array([1]), first_id=1, last_id=2).tolist() == [[1, 2]]
-    assert len(TokenSequences([])) == 0
-    for wrong in ([1.5], np.array([1.5]), [2**31]):
-        with pytest.raises((TypeError, OverflowError)):
-            TokenSequences([wrong])
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -292,7 +268,7 @@ def test_token_sequences_take_rows_of_any_kind():
         ({"target_ids": [[5, 0], [5]]}, "Pair 0: .*target ids .*Received: 0"),
         ({"source_ids": [[], [-3]]}, "Pair 1: .*source ids .*Received: -3"),
         ({"seed": -1}, "seed must be at least 0. Received: -1"),
-        ({"batch_multiple": 0}, "batch_multiple must be at least 1. Received: 0"),
+        ({"rows": []}, "at least one row. Received: rows without a number"),
         ({"maximum_batch_sentences": 0}, "maximum_batch_sentences must .*Received: 0"),
         ({"batch_tokens": 0}, "Pair 0: expected at most 0 tokens"),
     ],

@@ -1,9 +1,12 @@
 """Callbacks, driven by hand: a model stands in that has nothing but what they read."""
 
+import signal
 from types import SimpleNamespace
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from trainers.callbacks import (
     CountBatches,
@@ -15,6 +18,7 @@ from trainers.callbacks import (
     Validate,
     Watch,
 )
+from trainers.stop_signal import StopSignal
 
 
 class Log:
@@ -50,12 +54,28 @@ class Store:
         self.saved[step] = state
 
 
+class Batches:
+    """`TokenBatches` of which every replica gets 8 target tokens, of 20 cells, and 4 more tokens
+    a replica further on, in the first batch; half of that in others."""
+
+    def replica_counts(self, step, replicas):
+        target = (8 + 4 * np.arange(replicas)) // (1 if step == 0 else 2)
+        cells = np.full(replicas, 20)
+        return {"target_tokens": target, "source_tokens": target - 1, "cells": cells}
+
+
+def log_training(log, every, replicas=1, batches=0):
+    counter = CountBatches(batches)
+    return counter, LogTraining(log, every, Batches(), counter, replicas)
+
+
 class Driver:
     """Calls callbacks as `fit` does, and plays the model."""
 
     def __init__(self, *callbacks, step=0):
         self.optimizer = SimpleNamespace(iterations=step, learning_rate=0.5)
-        self._loss_tracker = SimpleNamespace(total=0.0, count=0.0)
+        self._loss_tracker = SimpleNamespace(total=keras.Variable(0.0), count=keras.Variable(0.0))
+        self.distribute_strategy = tf.distribute.get_strategy()
         self.stop_training = False
         self.weight = np.zeros(2)
         self.callbacks = callbacks
@@ -71,7 +91,8 @@ class Driver:
             getattr(callback, event)(*arguments)
 
     def begin_epoch(self):
-        self._loss_tracker.total = self._loss_tracker.count = 0.0
+        for variable in vars(self._loss_tracker).values():
+            variable.assign(0.0)
         self.call("on_epoch_begin", 0)
 
     def end_epoch(self, logs=None):
@@ -80,16 +101,17 @@ class Driver:
     def batch(self, loss=1.0, tokens=10, is_update=True, norm=0.25):
         """One batch; an overflow in mixed_float16 is none that updates."""
         self.optimizer.iterations += is_update
-        self._loss_tracker.total += loss * tokens
-        self._loss_tracker.count += tokens
-        mean = self._loss_tracker.total / self._loss_tracker.count
+        total, count = vars(self._loss_tracker).values()
+        total.assign_add(loss * tokens)
+        count.assign_add(tokens)
+        mean = float(total) / float(count)
         self.call("on_train_batch_end", 0, {"loss": mean, "gradient_norm": norm})
 
 
 class TestLogTraining:
     def test_the_loss_is_the_mean_over_the_tokens_since_the_line_before(self):
         log = Log()
-        run = Driver(LogTraining(log, every=2))
+        run = Driver(*log_training(log, every=2))
         run.begin_epoch()
         for loss, tokens in ((6.0, 10), (3.0, 30), (2.0, 8), (1.0, 2)):
             run.batch(loss, tokens)
@@ -102,13 +124,14 @@ class TestLogTraining:
             "learning_rate",
             "gradient_norm",
             "target_tokens_per_second",
+            "padding",
         }
         assert log.lines[0]["learning_rate"] == 0.5
         assert log.lines[0]["gradient_norm"] == 0.25
 
     def test_an_interval_goes_on_over_the_end_of_an_epoch(self):
         log = Log()
-        run = Driver(LogTraining(log, every=3))
+        run = Driver(*log_training(log, every=3))
         for losses in ((6.0, 5.0), (4.0, 3.0), (2.0, 1.0)):
             run.begin_epoch()
             for loss in losses:
@@ -124,7 +147,7 @@ class TestLogTraining:
         now = [100.0]
         monkeypatch.setattr("trainers.callbacks.time.monotonic", lambda: now[0])
         log = Log()
-        run = Driver(LogTraining(log, every=2))
+        run = Driver(*log_training(log, every=2))
         for wait in (50.0, 0.0):
             run.begin_epoch()
             now[0] += 2.0
@@ -135,7 +158,7 @@ class TestLogTraining:
 
     def test_a_run_that_resumes_inside_an_interval_logs_what_it_has_seen(self):
         log = Log()
-        run = Driver(LogTraining(log, every=4), step=6)
+        run = Driver(*log_training(log, every=4), step=6)
         run.begin_epoch()
         for loss in (9.0, 3.0, 1.0):
             run.batch(loss)
@@ -143,7 +166,7 @@ class TestLogTraining:
 
     def test_a_batch_that_makes_no_update_repeats_no_step(self):
         log = Log()
-        run = Driver(LogTraining(log, every=1))
+        run = Driver(*log_training(log, every=1))
         run.begin_epoch()
         run.batch(8.0, is_update=False, norm=float("inf"))
         run.batch(6.0)
@@ -152,6 +175,31 @@ class TestLogTraining:
         assert [line["step"] for line in log.lines] == [1, 2]
         assert [line["loss"] for line in log.lines] == pytest.approx([7.0, 3.0])
         assert all(np.isfinite(line["gradient_norm"]) for line in log.lines)
+
+    def test_padding_and_speed_of_each_replica(self, monkeypatch):
+        now = [0.0]
+        monkeypatch.setattr("trainers.callbacks.time.monotonic", lambda: now[0])
+        log = Log()
+        run = Driver(*log_training(log, every=2, replicas=2))
+        run.begin_epoch()
+        for _ in range(4):
+            now[0] += 2.0
+            run.batch(tokens=10)
+        # First 8 and 12 target tokens, then 4 and 6: 15 and 23 with the source, then 7 and 11.
+        assert log.lines[0]["replica_target_tokens_per_second"] == [3.0, 4.5]
+        assert log.lines[0]["replica_padding"] == pytest.approx([1 - 22 / 40, 1 - 34 / 40])
+        assert log.lines[0]["padding"] == pytest.approx(1 - 56 / 80)
+        assert log.lines[1]["replica_target_tokens_per_second"] == [2.0, 3.0]
+        assert log.lines[1]["padding"] == pytest.approx(1 - 36 / 80)
+        # Each replica's tracker has its share of the whole.
+        assert log.lines[0]["target_tokens_per_second"] == 2 * 20 / 4.0
+
+    def test_one_replica_has_no_lists(self):
+        log = Log()
+        run = Driver(*log_training(log, every=1))
+        run.begin_epoch()
+        run.batch()
+        assert log.lines[0]["padding"] == pytest.approx(1 - 15 / 20)
 
 
 class TestSaveCheckpoints:
@@ -292,10 +340,59 @@ class TestTheOthers:
 
     def test_validation_is_logged_at_the_step_and_shown(self, capsys):
         log = Log()
-        run = Driver(Validate(log, lambda: {"val_loss": 2.5, "val_bleu": 31.25}), step=4)
+        figures = {"val_loss": 2.5, "val_bleu": 31.25}
+        end_run = EndRun(Clock(), steps=9, minutes=None)
+        run = Driver(Validate(log, lambda break_off: figures, end_run), step=4)
         run.batch()
-        logs = {"loss": 1.0}
-        run.end_epoch(logs)
+        run.end_epoch()
         assert log.lines == [{"step": 5, "val_loss": 2.5, "val_bleu": 31.25}]
-        assert logs == {"loss": 1.0, "val_loss": 2.5, "val_bleu": 31.25}
         assert capsys.readouterr().err == "\nval_loss 2.5, val_bleu 31.25\n"
+
+    def test_a_signal_ends_the_run_after_the_update_and_keeps_it_from_validating(self, capsys):
+        log = Log()
+        with StopSignal() as stop:
+            end_run = EndRun(Clock(), steps=9, minutes=None, signal=stop)
+            run = Driver(end_run, Validate(log, lambda break_off: {"val_loss": 2.5}, end_run))
+            run.batch()
+            assert not run.stop_training
+            signal.raise_signal(signal.SIGTERM)
+            run.batch()
+        assert run.stop_training and end_run.is_interrupted and not end_run.is_over
+        run.end_epoch()
+        assert log.lines == [] and capsys.readouterr().err == ""
+
+    def test_a_signal_breaks_a_validation_off(self):
+        log, asked = Log(), []
+
+        def validation(break_off):
+            asked.append(break_off())
+            signal.raise_signal(signal.SIGTERM)
+            asked.append(break_off())
+            return None
+
+        with StopSignal() as stop:
+            end_run = EndRun(Clock(), steps=9, minutes=None, signal=stop)
+            Driver(Validate(log, validation, end_run)).end_epoch()
+        assert asked == [False, True] and log.lines == []
+
+    @pytest.mark.parametrize("is_chief", [True, False])
+    def test_workers_end_together_by_the_chiefs_clock_or_a_signal_to_any(self, is_chief):
+        class Pair:
+            """This worker and another one, which wishes what `other` says."""
+
+            def __init__(self):
+                self.is_chief, self.other = is_chief, (False, False)
+
+            def agree(self, *wishes):
+                return [mine or other for mine, other in zip(wishes, self.other, strict=True)]
+
+        workers, clock = Pair(), Clock()
+        end_run = EndRun(clock, steps=None, minutes=1, workers=workers)
+        run = Driver(end_run)
+        clock.now = 61.0
+        run.batch()
+        assert run.stop_training is end_run.is_over is is_chief
+        run.stop_training, clock.now = False, 0.0
+        workers.other = (True, False)
+        run.batch()
+        assert run.stop_training and end_run.is_interrupted

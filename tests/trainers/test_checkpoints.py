@@ -48,11 +48,11 @@ class TestSaving:
             "state.json",
         ]
 
-    def test_a_step_can_be_saved_again(self, model, tmp_path):
+    def test_a_step_that_is_there_is_left_as_it_is(self, model, tmp_path):
         checkpoints = Checkpoints(tmp_path)
         for number in (1, 2):
             checkpoints.save(model, 7, {"number": number})
-        assert checkpoints.load_latest()[1] == {"number": 2}
+        assert checkpoints.load_latest()[1] == {"number": 1}
 
     def test_what_a_killed_process_left_is_ignored_and_then_removed(self, model, tmp_path):
         checkpoints = Checkpoints(tmp_path)

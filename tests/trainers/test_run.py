@@ -55,7 +55,7 @@ def test_a_directory_that_is_not_there_is_named(tmp_path):
 
 
 def test_the_average_of_a_number(copied_run):
-    assert copied_run.average(3) == 3
+    assert copied_run.average(3) == (3, "the mean of the last 3 checkpoints")
     expected = copied_run.checkpoints().average(3)
     for weight, mean in zip(
         copied_run.load_model().get_weights(), expected.get_weights(), strict=True
@@ -66,11 +66,11 @@ def test_the_average_of_a_number(copied_run):
 
 
 def test_the_average_of_the_recipes_number_or_of_all(copied_run):
-    assert copied_run.average() == 2
+    assert copied_run.average().checkpoints == 2
     checkpoints = copied_run.checkpoints()
     for step in checkpoints.steps()[:-1]:
         checkpoints.path(step).rename(checkpoints.directory / f"aside-{step}")
-    assert copied_run.average() == 1
+    assert copied_run.average().checkpoints == 1
     last, _ = last_checkpoint(copied_run)
     for weight, same in zip(
         copied_run.load_model().trainable_weights, last.trainable_weights, strict=True

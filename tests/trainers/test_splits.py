@@ -3,9 +3,8 @@
 import pytest
 
 from keras_transformer.errors import InputError
-from trainers import splits
 from trainers.recipe_keys import DataSection, Files
-from trainers.splits import read_split
+from trainers.splits import open_split, read_split
 
 PAIR = Files(source="shipped:tatoeba-deu-eng-demo.valid.en.xz", target="not read")
 
@@ -37,14 +36,13 @@ def test_a_folder_in_the_layout_of_tensorflow_datasets(tmp_path):
     assert (corpus.sources, corpus.targets) == (["one", "two"], ["eins", "zwei"])
 
 
-def test_a_set_of_tensorflow_datasets(monkeypatch):
-    calls = []
-    monkeypatch.setattr(
-        splits, "read_tfds", lambda *arguments, **options: calls.append((arguments, options))
-    )
+def test_a_set_of_tensorflow_datasets():
     files = Files(tfds="wmt14_translate/de-en", split="train[:10%]")
-    read_split(section(files, tfds_data_dir="sets"), "test")
-    assert calls == [(("wmt14_translate/de-en", "train[:10%]", "en", "de"), {"data_dir": "sets"})]
+    source = open_split(section(files, tfds_data_dir="sets"), "test")
+    assert (source.set_name, source.split, source.languages, source.data_dir) == (
+        *("wmt14_translate/de-en", "train[:10%]"),
+        *(("en", "de"), "sets"),
+    )
 
 
 def test_splits_are_not_mixed_up(tmp_path):
@@ -61,4 +59,4 @@ def test_splits_are_not_mixed_up(tmp_path):
 
 def test_a_split_that_the_recipe_does_not_have_is_named():
     with pytest.raises(InputError, match="^data.test must be given. Received: nothing$"):
-        read_split(section(None), "test")
+        open_split(section(None), "test")

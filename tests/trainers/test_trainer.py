@@ -1,6 +1,7 @@
 """Trainings by a recipe: what a run leaves, how it goes on, and what it refuses."""
 
-import shutil
+import json
+import signal
 
 import keras
 import numpy as np
@@ -16,19 +17,17 @@ from small_runs import (
     read_metrics,
     small_recipe,
     train,
-    write_corpus,
 )
 
 from keras_transformer.cli import main
-from keras_transformer.errors import InputError
-from keras_transformer.tokenizer import TranslationTokenizer
+from trainers import callbacks
 from trainers.batching import TokenBatches
 from trainers.callbacks import TrainingDiverged
-from trainers.checkpoints import Checkpoints
+from trainers.checkpoints import Checkpoints, load_model
 from trainers.recipe import load_recipe
 from trainers.run import RunDirectory
 from trainers.splits import read_split
-from trainers.trainer import CHANGEABLE, Trainer
+from trainers.trainer import Trainer
 
 
 def training_lines(run):
@@ -44,6 +43,7 @@ class TestTheRunDirectory:
         assert {path.name for path in finished_run.path.iterdir()} == {
             "recipe.yaml",
             "tokenizer",
+            "prepared",
             "checkpoints",
             "metrics.jsonl",
             "tensorboard",
@@ -256,94 +256,64 @@ class TestDivergence:
         assert max(line["step"] for line in read_metrics(copied_run)) == 8
 
 
-class TestRefusals:
-    @pytest.mark.parametrize(
-        ("key", "value", "was"),
-        [
-            ("model.d_model", 32, "16"),
-            ("model.dropout", 0.2, "0.1"),
-            ("tokenizer.vocabulary_size", 291, "290"),
-            ("training.label_smoothing", 0.2, "0.1"),
-            ("training.seed", 4, "3"),
-            ("training.batch_tokens", 121, "120"),
-            ("training.precision", "mixed_bfloat16", "'float32'"),
-            ("data.maximum_length", 39, "40"),
-            ("data.target_language", "nl", "'de'"),
-        ],
-    )
-    def test_another_recipe_in_the_directory_is_named(
-        self, finished_run, recipe_path, key, value, was
+class TestSignals:
+    def test_sigterm_saves_and_the_same_command_goes_on(
+        self, finished_run, recipe_path, tmp_path, capsys
     ):
-        recipe = load_recipe(recipe_path, [f"{key}={value}"])
-        with pytest.raises(InputError) as caught:
-            Trainer(recipe, finished_run.path)
-        assert f"{key}={was};" in str(caught.value)
-        assert str(caught.value).endswith(f"Received: {key}={value!r}")
-        assert "\n" not in str(caught.value)
+        class Terminate(keras.callbacks.Callback):
+            def on_train_batch_begin(self, batch, logs=None):
+                if self.model.optimizer.iterations == 4:  # the fifth update is being made
+                    signal.raise_signal(signal.SIGTERM)
 
-    def test_what_does_not_change_the_model_may_change(self, finished_run, recipe_path):
-        changes = {
-            "steps": 100,
-            "minutes": 5,
-            "devices": "[CPU:0]",
-            "checkpoint_every_steps": 50,
-            "checkpoint_every_minutes": 2,
-            "keep_checkpoints": 8,
-            "average_checkpoints": 1,
-            "validate_every_steps": 7,
-            "validation_bleu_sentences": 1,
-            "log_every_steps": 9,
-        }
-        decoding = {"beam_size": 3, "alpha": 1, "batch_sentences": 2}
-        named = [("training", name) for name in changes]
-        named += [("decoding", name) for name in decoding]
-        assert set(named) == CHANGEABLE
-        overrides = [f"training.{name}={value}" for name, value in changes.items()]
-        overrides += [f"decoding.{name}={value}" for name, value in decoding.items()]
-        Trainer(load_recipe(recipe_path, overrides), finished_run.path)
-
-    def test_a_changed_corpus_is_named(self, copied_run, recipe_path, tmp_path):
-        folder = recipe_path.parent
-        moved = shutil.copytree(folder, tmp_path / "moved")
-        for path in (copied_run.recipe_path, moved / "recipe.yaml"):
-            path.write_text(path.read_text().replace(str(folder), str(moved)))
-        write_corpus(moved, seed=1)
-        with pytest.raises(InputError, match="The corpus of .* must be the one .*sha256"):
-            train(moved / "recipe.yaml", copied_run.path, steps=12)
-
-    def test_a_changed_vocabulary_is_named(self, copied_run, recipe_path):
-        lines = [f"{i} {i * i} {i**3}" for i in range(100)]
-        TranslationTokenizer.train(lines, lines, vocabulary_size=290).save(
-            copied_run.tokenizer_path
-        )
-        with pytest.raises(InputError, match="The tokenizer of .* must be the one .*sha256"):
-            train(recipe_path, copied_run.path, steps=12)
-
-    def test_a_damaged_vocabulary_is_named(self, copied_run, recipe_path):
-        path = copied_run.tokenizer_path / "shared.model"
-        path.write_bytes(path.read_bytes()[:-1])
-        with pytest.raises(InputError, match="shared.model"):
-            train(recipe_path, copied_run.path, steps=12)
-
-    def test_a_run_directory_must_be_possible(self, recipe_path, tmp_path):
-        (tmp_path / "file").touch()
-        for path in (tmp_path / "file", tmp_path / "file" / "run"):
-            with pytest.raises(InputError, match="A run directory must be a folder.*Received"):
-                Trainer(load_recipe(recipe_path), path)
-
-    @pytest.mark.parametrize("wrong", ["data.maximum_length=2", "tokenizer.vocabulary_size=30000"])
-    def test_a_start_that_is_refused_leaves_nothing_that_binds_the_next(
-        self, recipe_path, tmp_path, wrong
-    ):
-        with pytest.raises(InputError, match="must have pairs left|vocabulary_size"):
-            Trainer(load_recipe(recipe_path, [wrong]), tmp_path / "run").train()
-        assert list((tmp_path / "run").iterdir()) == []
-        Trainer(load_recipe(recipe_path), tmp_path / "run")
-
-    def test_a_tokenizer_that_a_crash_cut_short_is_made_again(self, recipe_path, tmp_path):
+        command = ["train", str(recipe_path), "--run-dir", str(tmp_path / "run")]
+        command += ["training.validation_bleu_sentences=5"]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(callbacks, "Watch", Terminate)
+            assert main([*command, "--json"]) == 0
+        captured = capsys.readouterr()
+        assert json.loads(captured.out) == {"run_dir": command[3], "finished": False}
+        assert "stopped by a signal at step 5, which is saved" in captured.err
         run = RunDirectory(tmp_path / "run")
-        run.tokenizer_path.mkdir(parents=True)
-        (run.tokenizer_path / "shared.model").write_bytes(b"half")
-        corpus = read_split(load_recipe(recipe_path).data, "train")
-        tokenizer = Trainer(load_recipe(recipe_path), run.path)._tokenizer(corpus)
-        assert tokenizer.target.vocabulary_size == 290
+        assert run.checkpoints().steps() == [3, 5] and not run.model_path.exists()
+        assert [line["step"] for line in validation_lines(run)] == [4]
+
+        assert main([*command, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == {"run_dir": command[3], "finished": True}
+        first, second = (last_checkpoint(each)[0] for each in (finished_run, run))
+        assert largest_difference(everything_in(first), everything_in(second)) <= 1e-6
+        assert [line["step"] for line in validation_lines(run)] == [4, 8]
+
+    def test_a_validation_that_was_broken_off_is_made_up_for(self, copied_run):
+        metrics = read_metrics(copied_run)
+        assert "val_loss" in metrics[-1] and metrics[-1]["step"] == 8
+        text = "".join(json.dumps(line) + "\n" for line in metrics[:-1])
+        (copied_run.path / "metrics.jsonl").write_text(text)
+        Trainer(copied_run.load_recipe(), copied_run.path).train()
+        (line,) = read_metrics(copied_run)[len(metrics) - 1 :]
+        assert line == pytest.approx(metrics[-1])
+
+
+class TestMovingAverage:
+    @pytest.mark.parametrize("precision", ["float32", "mixed_float16"])
+    def test_the_model_is_the_average_and_the_run_goes_on_from_the_raw_weights(
+        self, recipe_path, tmp_path, precision
+    ):
+        options = {"ema_decay": 0.9, "precision": precision, "checkpoint_every_steps": 1}
+        run = train(recipe_path, tmp_path / "whole", steps=4, keep_checkpoints=4, **options)
+        expected = None
+        for step in run.checkpoints().steps():
+            model = load_model(run.checkpoints().path(step) / "model.keras")
+            weights = model.trainable_weights
+            if expected is None:  # before the first update there is nothing to average
+                expected = [weight.numpy().astype("float64") for weight in weights]
+                continue
+            pairs = zip(expected, weights, strict=True)
+            expected = [0.9 * mean + 0.1 * weight.numpy() for mean, weight in pairs]
+        for weight, mean in zip(run.load_model().trainable_weights, expected, strict=True):
+            np.testing.assert_allclose(weight.numpy(), mean, atol=1e-6)
+        # `fit` has ended twice in this one, and the process once.
+        options["validate_every_steps"] = 1
+        train(recipe_path, tmp_path / "parts", steps=2, **options)
+        parts = train(recipe_path, tmp_path / "parts", steps=4, **options)
+        one, two = (last_checkpoint(each)[0] for each in (run, parts))
+        assert largest_difference(everything_in(one), everything_in(two)) <= 1e-6
