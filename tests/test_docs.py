@@ -190,7 +190,8 @@ def test_commands_write_what_the_pages_say(here, monkeypatch):
     assert len(run("keras-transformer score runs/demo --source test.en --target test.de")) == 6
     files = {path.name for path in (here / "runs/demo").iterdir()}
     assert files == {
-        *("recipe.yaml", "tokenizer", "checkpoints", "metrics.jsonl", "tensorboard", "model.keras")
+        *("recipe.yaml", "tokenizer", "prepared", "checkpoints", "metrics.jsonl", "tensorboard"),
+        "model.keras",
     }
 
 

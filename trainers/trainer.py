@@ -90,9 +90,9 @@ class Trainer:
         # Strategy before all else: it divides the CPU into devices, which must be done first.
         strategy = create_strategy(self.recipe.training.devices, self.workers)
         self.workers.join(strategy)
+        # The others read what the chief has written, and nothing half-written.
+        corpus, batches = self._in_turn(lambda: self._prepare(strategy.num_replicas_in_sync))
         with strategy.scope():
-            # The others read what the chief has written, and nothing half-written.
-            corpus, batches = self._in_turn(lambda: self._prepare(strategy.num_replicas_in_sync))
             keras.utils.set_random_seed(self.recipe.training.seed)
             resumed = self.run.checkpoints().load_latest()
             if resumed is None:
