@@ -97,7 +97,8 @@ def small_recipe(path: Path, **training) -> Recipe:
 
 def train(recipe_path: Path, run: Path, **training) -> RunDirectory:
     """Trains in this process."""
-    Trainer(small_recipe(recipe_path, **training), run).train()
+    ended_by = Trainer(small_recipe(recipe_path, **training), run).train()
+    assert ended_by is None, "a signal has ended this training"
     return RunDirectory(run)
 
 

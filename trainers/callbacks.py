@@ -275,6 +275,11 @@ class EndRun(keras.callbacks.Callback):
         if self.is_interrupted or self.is_over:
             self.model.stop_training = True
 
+    def look_for_signal(self) -> None:
+        """Ends the run where a signal has come since the last update, as in a validation."""
+        has_signal = self.signal is not None and self.signal.requested is not None
+        (self.is_interrupted,) = self.workers.agree(has_signal)
+
     def on_epoch_end(self, epoch, logs=None):
         if self.is_interrupted or not self.workers.is_chief:
             return
@@ -303,6 +308,8 @@ class Validate(keras.callbacks.Callback):
         validation: callable that returns a dict of figures. It is given a callable that says
             whether to break off, and returns None where it has.
         end_run: `EndRun`, which must come before this callback.
+        every: int. Steps between measurements. Epochs of mixed_float16 may end on other steps,
+            since a batch whose gradients overflow makes none.
     """
 
     def __init__(
@@ -310,15 +317,19 @@ class Validate(keras.callbacks.Callback):
         log: RunLog,
         validation: Callable[[Callable[[], bool]], dict[str, float] | None],
         end_run: EndRun,
+        every: int,
     ) -> None:
         super().__init__()
         self.log = log
         self.validation = validation
         self.end_run = end_run
+        self.every = every
 
     def on_epoch_end(self, epoch, logs=None):
-        if not self.end_run.is_interrupted:
-            self.measure(current_step(self.model))
+        step = current_step(self.model)
+        is_due = step > 0 and (step % self.every == 0 or self.end_run.is_over)
+        if is_due and not self.end_run.is_interrupted:
+            self.measure(step)
 
     def measure(self, step: int) -> None:
         """Measures and logs at once, as the step's figures."""

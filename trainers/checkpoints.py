@@ -74,6 +74,9 @@ class Checkpoints:
             # What a process that was killed left half-written or half-removed.
             for left_over in self.directory.glob(".*-step-*"):
                 shutil.rmtree(left_over, ignore_errors=True)
+            # Where fewer are kept than before, their room may be needed.
+            for old in self.steps()[: -self.keep]:
+                self._remove(old)
             if step not in self.steps():
                 _make_folder(self.directory)
                 partial.mkdir()
@@ -91,7 +94,9 @@ class Checkpoints:
         except (OSError, RuntimeError) as error:  # HDF5 raises both when a disk is full
             shutil.rmtree(partial, ignore_errors=True)
             raise InputError(
-                f"A checkpoint must be writable to {self.directory}; the earlier ones are intact. "
+                f"A checkpoint must be writable to {self.directory}; the same command goes on "
+                "with more room, or with a lower training.keep_checkpoints; the earlier ones are "
+                "intact. "
                 f"Received: {_first_line(error)}"
             ) from error
 
@@ -222,6 +227,8 @@ def load_model(path: str | Path, compile: bool = False) -> Transformer:
             if damaged := archive.testzip():
                 raise zipfile.BadZipFile(f"Bad CRC-32 for file {damaged!r}")
         model = keras.models.load_model(path, compile=compile)
+    except tf.errors.OpError:
+        raise  # not the file's fault: another worker is lost, or the memory does not suffice
     except Exception as error:  # zip, HDF5 and JSON each complain in their own way
         raise InputError(
             f"{path} must be a whole model file. Received: {type(error).__name__}, "

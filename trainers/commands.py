@@ -20,8 +20,12 @@ def prepare(options: argparse.Namespace) -> int:
     folder = options.prepared_dir or recipe.data.prepared_dir
     if folder is None:
         folder = _run_directory(options) / "prepared"
-    with progress_on_stderr():
-        corpus = prepare_corpus(recipe, folder)
+    try:
+        with progress_on_stderr():
+            corpus = prepare_corpus(recipe, folder)
+    except SystemExit:
+        say("stopped by a signal; the same command goes on")
+        raise
     result = {
         "path": str(corpus.folder),
         "pairs": len(corpus),
@@ -34,6 +38,7 @@ def prepare(options: argparse.Namespace) -> int:
 
 def train(options: argparse.Namespace) -> int:
     """Trains a recipe; the same command again resumes."""
+    from keras_transformer.errors import InputError
     from trainers.callbacks import TrainingDiverged
     from trainers.launch import launch
     from trainers.recipe import load_recipe
@@ -43,6 +48,11 @@ def train(options: argparse.Namespace) -> int:
     recipe = load_recipe(options.recipe, options.overrides)
     run = _run_directory(options)
     if options.workers is not None:
+        if recipe.training.devices is not None:
+            raise InputError(
+                "training.devices must be null with --workers, each of which takes all GPUs that "
+                f"it sees. Received: {list(recipe.training.devices)}"
+            )
         command = [sys.executable, "-m", "keras_transformer", "train", options.recipe]
         command += ["--run-dir", str(run), *(["--json"] if options.json else [])]
         return launch([*command, *options.overrides], options.workers)

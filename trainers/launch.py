@@ -19,6 +19,7 @@ from typing import IO, Any, NamedTuple, NoReturn
 # Workers that did not end by themselves when one had failed get SIGTERM, and then so long at most.
 _TERMINATION_SECONDS = 10.0
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_ONE_AT_A_TIME = threading.Lock()
 
 
 class _Ended(NamedTuple):
@@ -222,9 +223,9 @@ def _relay(output: IO[bytes], worker: int) -> None:
 def _say(text: str) -> None:
     # Worker 0 may have left a progress bar on a terminal's line: go to its start and clear it.
     start = "\r\033[K" if sys.stderr.isatty() else ""
-    # One write a line: threads do not mix theirs.
-    sys.stderr.write(f"{start}{text}\n")
-    sys.stderr.flush()
+    with _ONE_AT_A_TIME:  # Python's text streams lose what several threads write at once.
+        sys.stderr.write(f"{start}{text}\n")
+        sys.stderr.flush()
 
 
 def _how_it_ended(returncode: int) -> str:

@@ -90,6 +90,8 @@ def prepare_corpus(
         if corpus := finished():  # by the process that was waited for
             return corpus
         pairs = source.count()
+        if not pairs:
+            raise InputError(f"{source.name}: must have sentences. Received: empty files")
         if tokenizer is None:
             _say(progress, f"{source.name}: training the tokenizer on {pairs} pairs")
             tokenizer = _trained(source, pairs, section, progress)

@@ -22,6 +22,7 @@ from trainers.prepared import (
     SOURCE_LENGTHS,
     TARGET_IDS,
     TARGET_LENGTHS,
+    file_checksum,
     load_array,
 )
 
@@ -106,7 +107,9 @@ class ShardWriter:
 
     def _add(self, shard: Path, pairs: int) -> None:
         sizes = {name: (shard / name).stat().st_size for name in SHARD_FILES}
-        self.shards.append({"name": shard.name, "pairs": pairs, "bytes": sizes})
+        checksums = {name: file_checksum(shard / name) for name in SHARD_FILES}
+        facts = {"name": shard.name, "pairs": pairs, "bytes": sizes, "crc32": checksums}
+        self.shards.append(facts)
 
 
 @contextlib.contextmanager

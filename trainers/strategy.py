@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -48,7 +49,13 @@ def create_strategy(
                 f"{', '.join(devices)}"
             )
         with workers.watched(), _ending_at_once():
-            return tf.distribute.MultiWorkerMirroredStrategy()
+            try:
+                return tf.distribute.MultiWorkerMirroredStrategy()
+            except tf.errors.UnknownError as error:
+                raise InputError(
+                    "TF_CONFIG must give this worker a free port of this host. Received: "
+                    f"{workers.addresses[workers.index]} ({error.message})"
+                ) from error
     if devices is None:
         devices = [f"GPU:{i}" for i, _ in enumerate(tf.config.list_physical_devices("GPU"))]
     devices = [device.upper() for device in devices]
@@ -84,16 +91,30 @@ def local_replicas(strategy: tf.distribute.Strategy, workers: Workers) -> range:
 
 @contextlib.contextmanager
 def _ending_at_once() -> Iterator[None]:
-    """Has signals end the process while TensorFlow waits for other workers, deaf to Python's."""
+    """Has signals end the process while TensorFlow waits for other workers, deaf to Python's.
+
+    TensorFlow's server takes SIGTERM for itself and does nothing when it comes: the system's own
+    way is set again and again, which Python allows in the main thread alone.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {
-        number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGINT)
-    }
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in numbers}
+    system, is_over = ctypes.CDLL(None), threading.Event()
+
+    def set_again() -> None:
+        while not is_over.wait(0.2):
+            for number in numbers:
+                system.signal(int(number), None)  # SIG_DFL
+
+    thread = threading.Thread(target=set_again, daemon=True)
+    thread.start()
     try:
         yield
     finally:
+        is_over.set()
+        thread.join()
         for number, handler in before.items():
             signal.signal(number, handler)
 

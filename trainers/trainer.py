@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import signal
 import sys
 from collections.abc import Callable
@@ -20,11 +22,16 @@ from trainers.precision import resolve_precision
 from trainers.prepare import prepare_corpus
 from trainers.prepared import PreparedCorpus
 from trainers.recipe import Recipe
-from trainers.resumption import check_fingerprints, check_same_recipe, first_difference
+from trainers.resumption import (
+    check_fingerprints,
+    check_same_recipe,
+    corpus_fingerprints,
+    first_difference,
+)
 from trainers.run import RunDirectory
 from trainers.run_lock import run_lock
 from trainers.run_log import RunLog
-from trainers.splits import open_split
+from trainers.splits import open_split, read_split
 from trainers.stop_signal import StopSignal
 from trainers.strategy import create_strategy, local_replicas
 from trainers.validation import validation_of
@@ -50,6 +57,7 @@ class Trainer:
 
     def __init__(self, recipe: Recipe, run_directory: str | Path) -> None:
         self.workers = Workers()
+        self._stop = StopSignal()
         precision = resolve_precision(recipe.training.precision)
         # The run's recipe says what this machine chose, so that it resumes with the same.
         recipe = replace(recipe, training=replace(recipe.training, precision=precision))
@@ -57,7 +65,10 @@ class Trainer:
         self.run = RunDirectory(run_directory)
         for split in ("train", "validation", "test"):
             if getattr(recipe.data, split):
-                open_split(recipe.data, split).check()
+                try:
+                    open_split(recipe.data, split).check()
+                except InputError as error:
+                    raise InputError(f"data.{split}: {error}") from error
         try:
             self.run.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -81,23 +92,32 @@ class Trainer:
             WorkerLost: where another worker is gone.
         """
         lock = run_lock(self.run.path) if self.workers.is_chief else contextlib.nullcontext()
-        with lock, self.workers.watched():
+        # Several workers wait for one another, and end together at any time; one process may be
+        # ended at once where it is not training.
+        stop = self._stop if self.workers.count > 1 else contextlib.nullcontext()
+        with lock, self.workers.watched(), stop:
             return self._train()
 
     def _train(self) -> signal.Signals | None:
         if self.workers.count > 1:
-            self._say(f"waiting for all of {self.workers.count} workers")
+            say(f"waiting for all of {self.workers.count} workers")
         # Strategy before all else: it divides the CPU into devices, which must be done first.
         strategy = create_strategy(self.recipe.training.devices, self.workers)
         self.workers.join(strategy)
         # The others read what the chief has written, and nothing half-written.
-        corpus, batches = self._in_turn(lambda: self._prepare(strategy.num_replicas_in_sync))
+        data = self._in_turn(lambda: self._prepare(strategy.num_replicas_in_sync))
+        if data is None:
+            return self._stop.requested or signal.SIGTERM
+        corpus, batches = data
+        self._check_same_start(corpus)
         with strategy.scope():
             keras.utils.set_random_seed(self.recipe.training.seed)
             resumed = self.run.checkpoints().load_latest()
             if resumed is None:
                 model = new_model(self.recipe, corpus.tokenizer)
                 state = {"step": 0, "batches": 0, "seconds": 0.0}
+                if RunLog(self.run.path).lines():
+                    self._say("there are no checkpoints: the run begins anew")
             else:
                 model, state = resumed
                 self._say(
@@ -106,8 +126,12 @@ class Trainer:
             model.accumulate_steps = self.recipe.training.accumulate_steps
         return self._go_on(model, state, corpus, batches)
 
-    def _in_turn(self, prepare: Callable[[], _Data]) -> _Data:
-        """What the chief prepares, then what the others do; an error of one ends all."""
+    def _in_turn(self, prepare: Callable[[], _Data]) -> _Data | None:
+        """What the chief prepares, then what the others do; an error of one ends all.
+
+        Returns:
+            What `prepare` does, or None where a signal has come.
+        """
         result, error = None, None
         for is_chief in (True, False):
             if self.workers.is_chief == is_chief:
@@ -115,7 +139,9 @@ class Trainer:
                     result = prepare()
                 except InputError as caught:
                     error = caught
-            (failed,) = self.workers.agree(error is not None)
+            failed, stopped = self.workers.agree(
+                error is not None, self._stop.requested is not None
+            )
             if error is not None:
                 raise error
             if failed:
@@ -123,7 +149,24 @@ class Trainer:
                     "All workers must be able to start. Received: an error of another one, which "
                     "says what it is"
                 )
+            if stopped:
+                self._say("stopped by a signal before training; the same command starts it")
+                return None
         return result
+
+    def _check_same_start(self, corpus: PreparedCorpus) -> None:
+        """Has all workers start from the same checkpoint and corpus, which they find by themselves.
+
+        A file system that hosts share may show some of them what was there a moment ago.
+        """
+        step = max(self.run.checkpoints().steps(), default=0)
+        content = hashlib.sha256(json.dumps(corpus.fingerprints, sort_keys=True).encode())
+        if not self.workers.as_chief(step, int(content.hexdigest()[:12], 16)):
+            raise InputError(
+                "All workers must see the same corpus and checkpoints as the chief; start them "
+                f"again. Received: step {step} and corpus {content.hexdigest()[:12]} on worker "
+                f"{self.workers.index}"
+            )
 
     def _prepare(self, replicas: int) -> _Data:
         """The tokenized corpus and its batches; recipe and tokenizer in the run directory."""
@@ -133,6 +176,8 @@ class Trainer:
                 f"training.batch_tokens must be at least 2 for each of the {replicas} devices. "
                 f"Received: {recipe.training.batch_tokens}"
             )
+        if self.workers.is_chief and not len(read_split(recipe.data, "validation")):
+            raise InputError("data.validation must have sentences. Received: an empty file")
         tokenizer = run.load_tokenizer() if run.has_tokenizer() else None
         if tokenizer is not None:
             check_fingerprints(run, recipe, tokenizer)  # before another corpus is tokenized
@@ -160,7 +205,7 @@ class Trainer:
         training = self.recipe.training
         kept, counts = corpus.filter(self.recipe.data)
         if not len(kept):
-            raise InputError(f"{corpus.name} must have pairs left after filtering: {counts}")
+            raise InputError(f"{corpus.name} must have pairs left to train on. Received: {counts}")
         dropped = {
             reason.replace("_", " "): count
             for reason, count in counts.items()
@@ -193,21 +238,24 @@ class Trainer:
         clock = callbacks.RunClock(state["seconds"])
         counter = callbacks.CountBatches(state["batches"])
         is_finished = self._is_finished(state["step"], state["seconds"])
-        with StopSignal() as stop:
+        with self._stop if self.workers.count == 1 else contextlib.nullcontext():
+            stop = self._stop
             end_run = callbacks.EndRun(clock, training.steps, training.minutes, stop, self.workers)
             run_callbacks = [callbacks.Watch(), counter, end_run]
             if is_chief:
                 log = RunLog(self.run.path)
                 log.forget_after(state["step"])
                 validation = validation_of(self.recipe, model, corpus.tokenizer)
-                validate = callbacks.Validate(log, validation, end_run)
+                validate = callbacks.Validate(
+                    log, validation, end_run, training.validate_every_steps
+                )
                 saver = callbacks.SaveCheckpoints(
                     self.run.checkpoints(training.keep_checkpoints),
                     clock,
                     counter,
                     training.checkpoint_every_steps,
                     training.checkpoint_every_minutes,
-                    corpus.fingerprints,
+                    {**corpus.fingerprints, "corpus": corpus_fingerprints(self.recipe)},
                 )
                 replicas = model.distribute_strategy.num_replicas_in_sync
                 log_training = callbacks.LogTraining(
@@ -279,20 +327,32 @@ class Trainer:
                         epochs=step // every + 1,
                         steps_per_epoch=left,
                         shuffle=False,  # The batches are; Keras warns that it cannot.
-                        verbose="auto" if self.workers.is_chief else 0,
+                        verbose=self._verbosity(),
                         callbacks=run_callbacks,
                     )
                 except BaseException:
                     self._say("")  # What is said next does not go on the bar's line.
                     raise
             step = callbacks.current_step(model)
+            if not end_run.is_interrupted:
+                end_run.look_for_signal()  # which may have come in a validation
 
     def _is_finished(self, step: int, seconds: float) -> bool:
         training = self.recipe.training
         by_steps = training.steps is not None and step >= training.steps
         return by_steps or (training.minutes is not None and seconds >= training.minutes * 60)
 
+    def _verbosity(self) -> int:
+        """Keras' bar on a terminal, a line an epoch in a file, and nothing of other workers."""
+        if not self.workers.is_chief:
+            return 0
+        return 1 if sys.stderr.isatty() else 2
+
     def _say(self, message: str) -> None:
         """Tells on stderr how the run goes; the chief alone does."""
         if self.workers.is_chief:
-            print(message, file=sys.stderr)
+            say(message)
+
+
+def say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)

@@ -14,11 +14,14 @@ from keras_transformer.tokenizer import TranslationTokenizer
 from keras_transformer.translator import Translator
 from trainers.batching import TokenBatches
 from trainers.corpus import ParallelCorpus
-from trainers.evaluation import bleu_for, evaluate
+from trainers.evaluation import bleu_for, score_translations
 from trainers.pair_filter import filter_pairs
 from trainers.recipe import Recipe
 from trainers.splits import read_split
 from trainers.token_sequences import TokenSequences
+
+# Sentences translated between two looks at whether to break off.
+_SENTENCES = 64
 
 
 class Validation:
@@ -96,10 +99,14 @@ class Validation:
                 return None
             self._update(inputs, labels)
         figures = {f"val_{metric.name}": float(metric.result()) for metric in self._metrics}
-        if break_off():
-            return None
         if self.translator is not None:
-            scores = evaluate(self.translator, self._sources, self._references, self.language)
+            translations = []
+            for start in range(0, len(self._sources), _SENTENCES):
+                if break_off():
+                    return None
+                found = self.translator.translate(self._sources[start : start + _SENTENCES])
+                translations += [hypotheses[0].text for hypotheses in found]
+            scores = score_translations(translations, self._references, self.language)
             figures |= {"val_bleu": scores["bleu"], "val_chrf": scores["chrf"]}
         return figures
 
@@ -133,9 +140,10 @@ def validation_of(
         source.lengths, target.lengths, maximum_length=recipe.data.maximum_length - 1
     )
     if not len(kept):
-        raise InputError(f"{corpus.name} must have pairs left after filtering: {counts}")
+        raise InputError(f"{corpus.name} must have pairs left to validate by. Received: {counts}")
     # As many tokens at a time as one device trains on at a time.
-    parts = training.accumulate_steps * model.distribute_strategy.num_replicas_in_sync
+    # Logits of half a batch: perplexity and accuracy hold more of them than training does.
+    parts = 2 * training.accumulate_steps * model.distribute_strategy.num_replicas_in_sync
     batch_tokens = max(training.batch_tokens // parts, recipe.data.maximum_length)
     batches = TokenBatches(source, target, rows=kept, batch_tokens=batch_tokens, seed=training.seed)
     translator = None

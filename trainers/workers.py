@@ -22,7 +22,7 @@ _LOST = (
     tf.errors.InternalError,
 )
 _JOBS = ("chief", "worker")
-_TASK = r"/job:(?:worker|chief)/replica:\d+/task:(\d+)"
+_TASK = r"/job:(worker|chief)/replica:\d+/task:(\d+)"
 
 
 class WorkerLost(RuntimeError):
@@ -51,13 +51,15 @@ class Workers:
 
     def __init__(self, environment: dict[str, str] | None = None) -> None:
         text = (os.environ if environment is None else environment).get("TF_CONFIG")
-        self.addresses, self.index = _read(text) if text else ([], 0)
+        # Tasks of the job `chief`, which come before those of the job `worker`.
+        self.addresses, self.index, self._chiefs = _read(text) if text else ([], 0, 0)
         self.count = max(1, len(self.addresses))
         self.is_chief = self.index == 0
-        self._vote = None
+        self._strategy = self._vote = None
 
     def join(self, strategy: tf.distribute.Strategy) -> None:
         """Takes the strategy under which the workers train, by which they agree."""
+        self._strategy = strategy
         self._vote = _voting(strategy)
 
     def agree(self, *wishes: bool) -> list[bool]:
@@ -70,7 +72,21 @@ class Workers:
         """
         if self.count == 1:
             return list(wishes)
-        return [bool(votes) for votes in self._vote(tf.constant(wishes, tf.float32)).numpy()]
+        return [bool(votes) for votes in self._vote(tf.constant(wishes, tf.float64)).numpy()]
+
+    def as_chief(self, *numbers: int) -> bool:
+        """Whether all workers have the same numbers, below 2^53, as the chief has.
+
+        Every worker must call it at the same points.
+        """
+        if self.count == 1:
+            return True
+        of_chief = [number if self.is_chief else 0 for number in numbers]
+        sums = self._vote(tf.constant(of_chief, tf.float64)).numpy()
+        # A worker with several replicas has voted once for each.
+        replicas = self._strategy.num_replicas_in_sync // self.count
+        (is_different,) = self.agree(list(sums) != [number * replicas for number in numbers])
+        return not is_different
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
@@ -85,8 +101,9 @@ class Workers:
     def _message(self, text: str) -> str:
         """Who is gone, as far as TensorFlow says."""
         found = re.search(r"unhealthy[^\n]*\n((?:/job:\S+\n?)+)", text)
-        tasks = re.findall(_TASK, found[1] if found else text)
-        lost = [int(task) for task in dict.fromkeys(tasks) if int(task) != self.index]
+        tasks = dict.fromkeys(re.findall(_TASK, found[1] if found else text))
+        places = [int(task) + (self._chiefs if job == "worker" else 0) for job, task in tasks]
+        lost = [place for place in places if place != self.index and place < self.count]
         if not lost:
             lost = [index for index in range(self.count) if index != self.index]
         names = " or ".join(f"worker {i} ({self.addresses[i]})" for i in lost)
@@ -99,34 +116,38 @@ class Workers:
         )
 
 
-def _read(text: str) -> tuple[list[str], int]:
-    """The workers' addresses, the chief first, and this process's place among them."""
+def _read(text: str) -> tuple[list[str], int, int]:
+    """The workers' addresses, this process's place among them, and how many are called chief."""
     try:
         config = json.loads(text)
         cluster, task = config.get("cluster", {}), config.get("task", {})
         kinds = sorted(set(cluster) - set(_JOBS))
         addresses = [address for job in _JOBS for address in cluster.get(job, [])]
         if not addresses:
-            return [], 0
+            return [], 0, 0
+        chiefs = len(cluster.get("chief", []))
         index = int(task["index"])
         if task["type"] == "worker":
-            index += len(cluster.get("chief", []))
+            index += chiefs
         is_known = task["type"] in cluster and 0 <= index < len(addresses)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             'TF_CONFIG must be JSON such as {"cluster": {"worker": ["host:port", ...]}, "task": '
-            f'{{"type": "worker", "index": 0}}}}. Received: {text} ({error!r})'
+            f'{{"type": "worker", "index": 0}}}}. Received: {text}'
         ) from error
     if kinds:
         raise InputError(
             f"TF_CONFIG must have a cluster of chief and worker alone. Received: {', '.join(kinds)}"
         )
+    for address in addresses:
+        if not re.fullmatch(r"\S+:\d+", str(address)):
+            raise InputError(f"TF_CONFIG must have addresses host:port. Received: {address!r}")
     if not is_known:
         raise InputError(
             f"TF_CONFIG must have a task of its cluster, which has {len(addresses)} workers. "
             f"Received: {json.dumps(task)}"
         )
-    return addresses, index
+    return addresses, index, chiefs
 
 
 def _voting(strategy: tf.distribute.Strategy):

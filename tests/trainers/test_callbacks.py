@@ -342,7 +342,7 @@ class TestTheOthers:
         log = Log()
         figures = {"val_loss": 2.5, "val_bleu": 31.25}
         end_run = EndRun(Clock(), steps=9, minutes=None)
-        run = Driver(Validate(log, lambda break_off: figures, end_run), step=4)
+        run = Driver(Validate(log, lambda break_off: figures, end_run, every=5), step=4)
         run.batch()
         run.end_epoch()
         assert log.lines == [{"step": 5, "val_loss": 2.5, "val_bleu": 31.25}]
@@ -352,7 +352,7 @@ class TestTheOthers:
         log = Log()
         with StopSignal() as stop:
             end_run = EndRun(Clock(), steps=9, minutes=None, signal=stop)
-            run = Driver(end_run, Validate(log, lambda break_off: {"val_loss": 2.5}, end_run))
+            run = Driver(end_run, Validate(log, lambda break_off: {"val_loss": 2.5}, end_run, 1))
             run.batch()
             assert not run.stop_training
             signal.raise_signal(signal.SIGTERM)
@@ -372,7 +372,7 @@ class TestTheOthers:
 
         with StopSignal() as stop:
             end_run = EndRun(Clock(), steps=9, minutes=None, signal=stop)
-            Driver(Validate(log, validation, end_run)).end_epoch()
+            Driver(Validate(log, validation, end_run, every=1), step=1).end_epoch()
         assert asked == [False, True] and log.lines == []
 
     @pytest.mark.parametrize("is_chief", [True, False])

@@ -20,6 +20,7 @@ from keras_transformer.text_preparation import prepare as prepare_text
 from trainers import prepare, shard_writer
 from trainers.corpus import ParallelFiles
 from trainers.prepare import prepare_corpus
+from trainers.prepared import file_checksum
 from trainers.recipe import Recipe
 from trainers.text_files import read_lines
 
@@ -224,6 +225,12 @@ def test_lengths_that_do_not_fit_the_ids_are_named(prepared, corpus, tmp_path):
     lengths = np.load(file)
     lengths[7] += 1
     np.save(file, lengths)
+    manifest = prepared.folder / "manifest.json"
+    facts = json.loads(manifest.read_text())
+    with pytest.raises(InputError, match=f"^{file}: expected bytes with the checksum"):
+        prepare_corpus(recipe(*corpus), tmp_path / "prepared")
+    facts["shards"][2]["crc32"]["source_lengths.npy"] = file_checksum(file)
+    manifest.write_text(json.dumps(facts))
     with pytest.raises(InputError, match=f"^{file}: expected lengths of the"):
         prepare_corpus(recipe(*corpus), tmp_path / "prepared")
 
