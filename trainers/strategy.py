@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -28,7 +27,7 @@ def create_strategy(
         devices: names such as `"GPU:0"` or `"CPU:1"`. `None` means all visible GPUs, or the CPU
             where there is none. `"CPU:1"` and later are logical devices on the one CPU, which try
             out a distributed run without GPUs.
-        workers: `Workers`, or None for one process. Several wait here for one another.
+        workers: `Workers`, or None for one process. Several have met, see `rendezvous`.
 
     Returns:
         A `tf.distribute.Strategy`.
@@ -48,7 +47,7 @@ def create_strategy(
                 "which takes the GPUs that CUDA_VISIBLE_DEVICES leaves it. Received: "
                 f"{', '.join(devices)}"
             )
-        with workers.watched(), _ending_at_once():
+        with workers.watched(), _keeping_handlers():
             try:
                 return tf.distribute.MultiWorkerMirroredStrategy()
             except tf.errors.UnknownError as error:
@@ -90,31 +89,15 @@ def local_replicas(strategy: tf.distribute.Strategy, workers: Workers) -> range:
 
 
 @contextlib.contextmanager
-def _ending_at_once() -> Iterator[None]:
-    """Has signals end the process while TensorFlow waits for other workers, deaf to Python's.
-
-    TensorFlow's server takes SIGTERM for itself and does nothing when it comes: the system's own
-    way is set again and again, which Python allows in the main thread alone.
-    """
+def _keeping_handlers() -> Iterator[None]:
+    """Puts the process's signal handlers back: TensorFlow's server takes SIGTERM for itself."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in numbers}
-    system, is_over = ctypes.CDLL(None), threading.Event()
-
-    def set_again() -> None:
-        while not is_over.wait(0.2):
-            for number in numbers:
-                system.signal(int(number), None)  # SIG_DFL
-
-    thread = threading.Thread(target=set_again, daemon=True)
-    thread.start()
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        is_over.set()
-        thread.join()
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -22,6 +22,7 @@ from trainers.precision import resolve_precision
 from trainers.prepare import prepare_corpus
 from trainers.prepared import PreparedCorpus
 from trainers.recipe import Recipe
+from trainers.rendezvous import meet
 from trainers.resumption import (
     check_fingerprints,
     check_same_recipe,
@@ -101,13 +102,15 @@ class Trainer:
     def _train(self) -> signal.Signals | None:
         if self.workers.count > 1:
             say(f"waiting for all of {self.workers.count} workers")
+            if not meet(self.workers.addresses, self.workers.index, self._is_stopped):
+                return self._before_training()
         # Strategy before all else: it divides the CPU into devices, which must be done first.
         strategy = create_strategy(self.recipe.training.devices, self.workers)
         self.workers.join(strategy)
         # The others read what the chief has written, and nothing half-written.
         data = self._in_turn(lambda: self._prepare(strategy.num_replicas_in_sync))
         if data is None:
-            return self._stop.requested or signal.SIGTERM
+            return self._before_training()
         corpus, batches = data
         self._check_same_start(corpus)
         with strategy.scope():
@@ -139,9 +142,7 @@ class Trainer:
                     result = prepare()
                 except InputError as caught:
                     error = caught
-            failed, stopped = self.workers.agree(
-                error is not None, self._stop.requested is not None
-            )
+            failed, stopped = self.workers.agree(error is not None, self._is_stopped())
             if error is not None:
                 raise error
             if failed:
@@ -150,9 +151,16 @@ class Trainer:
                     "says what it is"
                 )
             if stopped:
-                self._say("stopped by a signal before training; the same command starts it")
                 return None
         return result
+
+    def _is_stopped(self) -> bool:
+        return self._stop.requested is not None
+
+    def _before_training(self) -> signal.Signals:
+        """Says that a signal has come where there is nothing to save; returns it."""
+        self._say("stopped by a signal before training; the same command starts it")
+        return self._stop.requested or signal.SIGTERM  # or another worker's
 
     def _check_same_start(self, corpus: PreparedCorpus) -> None:
         """Has all workers start from the same checkpoint and corpus, which they find by themselves.

@@ -1,7 +1,11 @@
 """Trainings in several processes: the model of one, ends by signals, and a worker that dies."""
 
+import contextlib
+import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -169,3 +173,72 @@ def test_workers_with_other_recipes_are_refused(recipe_path, tmp_path):
     assert "All workers must train the same recipe" in done.stderr
     assert "the chief has training.steps=5. Received: training.steps=6 on worker 1" in done.stderr
     assert "All workers must be able to start" in done.stderr
+
+
+def by_hand(recipe_path, run, index, addresses):
+    """One of two workers, as on a host of its own."""
+    task = {"type": "worker", "index": index}
+    config = json.dumps({"cluster": {"worker": addresses}, "task": task})
+    output = open(run.with_name(f"output-{index}"), "w")  # noqa: SIM115
+    process = subprocess.Popen(
+        [sys.executable, *command(recipe_path, run, "training.steps=60")],
+        env={**environment(), "TF_CONFIG": config},
+        stdout=output,
+        stderr=output,
+    )
+    return process, Path(output.name)
+
+
+def wait_for_text(path, text, seconds=60):
+    until = time.monotonic() + seconds
+    while text not in path.read_text():
+        assert time.monotonic() < until, path.read_text()[-3000:]
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def ports():
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        numbers = [each.getsockname()[1] for each in sockets]
+    return [f"127.0.0.1:{number}" for number in numbers]
+
+
+@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_worker_that_waits_for_another_one(
+    recipe_path, tmp_path, ports, index, number
+):
+    process, output = by_hand(recipe_path, tmp_path / "run", index, ports)
+    wait_for_text(output, "waiting for all of 2 workers")
+    time.sleep(2)
+    process.send_signal(number)
+    assert process.wait(10) == {signal.SIGTERM: 0, signal.SIGINT: 130}[number]
+    said = output.read_text()
+    assert ("stopped by a signal before training" in said) is (index == 0)
+    assert "Traceback" not in said
+
+
+def test_a_port_that_is_taken_is_named(recipe_path, tmp_path, ports):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", int(ports[0].partition(":")[2])))
+        taken.listen()
+        process, output = by_hand(recipe_path, tmp_path / "run", 0, ports)
+        assert process.wait(120) == 2
+    last = output.read_text().strip().split("\n")[-1]
+    assert "TF_CONFIG must give this worker a free port" in last and ports[0] in last
+
+
+def test_workers_that_see_other_checkpoints_are_refused(one_process, recipe_path, tmp_path, ports):
+    first, second = tmp_path / "a" / "run", tmp_path / "b" / "run"
+    for run in (first, second):
+        shutil.copytree(one_process.path, run)
+    shutil.rmtree(RunDirectory(second).checkpoints().path(60))
+    started = [by_hand(recipe_path, run, i, ports) for i, run in enumerate((first, second))]
+    for process, output in started:
+        assert process.wait(120) == 2
+        last = output.read_text().strip().split("\n")[-1]
+        assert "All workers must see the same corpus and checkpoints as the chief" in last
+    assert "step 40" in last and "on worker 1" in last
