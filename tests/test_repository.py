@@ -22,7 +22,8 @@ TEXTS = [
     for path in sorted(
         [*ROOT.iterdir(), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*"))]
     )
-    if path.suffix in {".py", ".md", ".yaml", ".toml", ".txt"} or path.name in ("Makefile", "run")
+    if path.suffix in {".py", ".md", ".yaml", ".toml", ".txt", ".sbatch"}
+    or path.name in ("Makefile", "run")
     if path.is_file()
 ]
 

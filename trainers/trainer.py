@@ -14,6 +14,7 @@ from pathlib import Path
 import keras
 
 from keras_transformer import Transformer
+from keras_transformer.command_io import say
 from keras_transformer.errors import InputError
 from trainers import callbacks
 from trainers.batching import TokenBatches
@@ -36,7 +37,7 @@ from trainers.splits import open_split, read_split
 from trainers.stop_signal import StopSignal
 from trainers.strategy import create_strategy, local_replicas
 from trainers.validation import validation_of
-from trainers.workers import Workers
+from trainers.workers import WorkerLost, Workers
 
 _Data = tuple[PreparedCorpus, TokenBatches]
 
@@ -90,7 +91,7 @@ class Trainer:
         Raises:
             InputError: where the data cannot be used, or another process trains in the directory.
             TrainingDiverged: where the loss is no longer a finite number.
-            WorkerLost: where another worker is gone.
+            WorkerLost: where another worker is gone, or sees other files.
         """
         lock = run_lock(self.run.path) if self.workers.is_chief else contextlib.nullcontext()
         # Several workers wait for one another, and end together at any time; one process may be
@@ -170,7 +171,7 @@ class Trainer:
         step = max(self.run.checkpoints().steps(), default=0)
         content = hashlib.sha256(json.dumps(corpus.fingerprints, sort_keys=True).encode())
         if not self.workers.as_chief(step, int(content.hexdigest()[:12], 16)):
-            raise InputError(
+            raise WorkerLost(
                 "All workers must see the same corpus and checkpoints as the chief; start them "
                 f"again. Received: step {step} and corpus {content.hexdigest()[:12]} on worker "
                 f"{self.workers.index}"
@@ -360,7 +361,3 @@ class Trainer:
         """Tells on stderr how the run goes; the chief alone does."""
         if self.workers.is_chief:
             say(message)
-
-
-def say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)

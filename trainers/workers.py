@@ -26,7 +26,7 @@ _TASK = r"/job:(worker|chief)/replica:\d+/task:(\d+)"
 
 
 class WorkerLost(RuntimeError):
-    """Another worker has ended, or cannot be reached."""
+    """Another worker has ended, cannot be reached, or is behind: a new start may mend it."""
 
 
 class Workers:
