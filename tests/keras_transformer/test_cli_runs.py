@@ -25,7 +25,7 @@ def test_train_prints_json_alone_on_stdout(refuse, numbers_run, tmp_path):
     done = in_new_process(*words, "--json")
     assert done.returncode == 0, done.stderr.decode()
     assert done.stdout.count(b"\n") == 1
-    assert json.loads(done.stdout) == {"run_dir": str(run.path)}
+    assert json.loads(done.stdout) == {"run_dir": str(run.path), "finished": True}
     assert b"step 3" in done.stderr and b"loss" in done.stderr
     assert run.checkpoints().steps()[-1] == 3 and run.model_path.exists()
     assert run.load_recipe().training.validation_bleu_sentences == 0
