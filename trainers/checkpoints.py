@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from keras_transformer import Transformer
 from keras_transformer.errors import InputError
+from trainers.flush import flush
 
 # What a whole checkpoint has.
 _FILES = ("model.keras", "state.json")
@@ -74,30 +75,26 @@ class Checkpoints:
             # What a process that was killed left half-written or half-removed.
             for left_over in self.directory.glob(".*-step-*"):
                 shutil.rmtree(left_over, ignore_errors=True)
-            # Where fewer are kept than before, their room may be needed.
-            for old in self.steps()[: -self.keep]:
-                self._remove(old)
+            self._remove_old()  # Where fewer are kept than before, their room may be needed.
             if step not in self.steps():
                 _make_folder(self.directory)
                 partial.mkdir()
                 _write_model(model, partial / "model.keras")
                 state = {**state, "seeds": [seed.numpy().tolist() for seed in _seeds(model)]}
                 (partial / "state.json").write_text(json.dumps(state, indent=2) + "\n")
-                _flush(partial / "state.json")
-                _flush(partial)
+                flush(partial / "state.json")
+                flush(partial)
                 if self.path(step).exists():  # not whole
                     self._remove(step)
                 partial.rename(self.path(step))
-                _flush(self.directory)
-            for old in self.steps()[: -self.keep]:
-                self._remove(old)
+                flush(self.directory)
+            self._remove_old()
         except (OSError, RuntimeError) as error:  # HDF5 raises both when a disk is full
             shutil.rmtree(partial, ignore_errors=True)
             raise InputError(
                 f"A checkpoint must be writable to {self.directory}; the same command goes on "
                 "with more room, or with a lower training.keep_checkpoints; the earlier ones are "
-                "intact. "
-                f"Received: {_first_line(error)}"
+                f"intact. Received: {_first_line(error)}"
             ) from error
 
     def load_latest(self) -> tuple[Transformer, dict] | None:
@@ -204,6 +201,11 @@ class Checkpoints:
             variable.assign(total / last)
         return model
 
+    def _remove_old(self) -> None:
+        """Removes all but the last `keep`."""
+        for old in self.steps()[: -self.keep]:
+            self._remove(old)
+
     def _remove(self, step: int) -> None:
         """Removes a checkpoint; half of one has a name that counts for nothing."""
         away = self.directory / f".removing-step-{step:08d}"
@@ -250,7 +252,7 @@ def save_model(model: keras.Model, path: str | Path) -> None:
     try:
         _write_model(model, partial)
         partial.replace(path)
-        _flush(path.parent)
+        flush(path.parent)
     except (OSError, RuntimeError) as error:  # HDF5 raises both when a disk is full
         if partial.is_file():
             partial.unlink()
@@ -277,24 +279,15 @@ def _write_model(model: keras.Model, path: Path) -> None:
         os.posix_fallocate(file.fileno(), 0, size)
     path.unlink()
     model.save(path)
-    _flush(path)
+    flush(path)
 
 
 def _make_folder(path: Path) -> None:
     """Makes a folder so that it is there after a power cut too."""
     if not path.is_dir():
         path.mkdir(parents=True, exist_ok=True)
-        _flush(path.parent)
+        flush(path.parent)
 
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
-
-
-def _flush(path: Path) -> None:
-    """Has the system write a file or folder to disk before what comes next."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

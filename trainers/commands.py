@@ -71,8 +71,7 @@ def train(options: argparse.Namespace) -> int:
     if trainer.workers.is_chief:
         result = {"run_dir": str(run), "finished": ended_by is None}
         print_result(options, result, f"{'stopped' if ended_by else 'trained'} {run}")
-    # A machine that is asked back has got what it asked for; Ctrl-C stops a script too.
-    return 130 if ended_by == signal.SIGINT else 0
+    return 0 if ended_by is None else trainer.stop.exit_code
 
 
 def average(options: argparse.Namespace) -> int:

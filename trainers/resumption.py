@@ -69,18 +69,12 @@ def first_difference(
     return None
 
 
-def corpus_fingerprints(recipe: Recipe) -> dict[str, str]:
-    """SHA-256 of the files that a run is trained on and validated by, by name."""
-    splits = (open_split(recipe.data, split) for split in ("train", "validation"))
-    return {name: digest for split in splits for name, digest in split.fingerprints().items()}
-
-
 def check_fingerprints(run: RunDirectory, recipe: Recipe, tokenizer: TranslationTokenizer) -> None:
     """Refuses to go on with another corpus or vocabulary than the run was trained with.
 
     Args:
         run: `RunDirectory`. Its last checkpoint knows what it was trained with.
-        recipe: `Recipe`, whose training split there is now.
+        recipe: `Recipe`, whose training and validation splits there are now.
         tokenizer: the run's `TranslationTokenizer`.
 
     Raises:
@@ -94,8 +88,9 @@ def check_fingerprints(run: RunDirectory, recipe: Recipe, tokenizer: Translation
         expected = {**state["corpus"], str(run.tokenizer_path): state["tokenizer"]}
     except (OSError, ValueError, KeyError, TypeError):
         return  # Damaged: whoever loads it says so.
-    found = corpus_fingerprints(recipe)
-    found[str(run.tokenizer_path)] = tokenizer.fingerprint
+    found = {str(run.tokenizer_path): tokenizer.fingerprint}
+    for split in ("train", "validation"):
+        found |= open_split(recipe.data, split).fingerprints()
     for name in dict.fromkeys([*expected, *found]):
         if expected.get(name) != found.get(name):
             raise InputError(

@@ -79,13 +79,8 @@ class RunDirectory:
             **decoding: in the place of the recipe's `beam_size`, `alpha`, `maximum_extra_length`
                 or `maximum_source_length`, where it is not None.
         """
-        section = self.load_recipe().decoding
-        settings = {
-            name: getattr(section, name)
-            for name in ("beam_size", "alpha", "maximum_extra_length", "maximum_source_length")
-        }
-        settings |= {name: value for name, value in decoding.items() if value is not None}
-        return Translator(model or self.load_model(), self.load_tokenizer(), **settings)
+        recipe = self.load_recipe()
+        return translator_of(recipe, model or self.load_model(), self.load_tokenizer(), **decoding)
 
     def load_last_model(self) -> Transformer:
         """The model of the last checkpoint, in float32 as the averaged one is."""
@@ -117,6 +112,28 @@ class RunDirectory:
     def _need(self, path: Path, what: str) -> None:
         if not path.exists():
             raise InputError(f"A run directory must hold {what}. Received: {self.path}")
+
+
+def translator_of(
+    recipe: Recipe,
+    model: Transformer,
+    tokenizer: TranslationTokenizer,
+    **decoding: float | None,
+) -> Translator:
+    """A translator by a recipe's decoding section.
+
+    Args:
+        recipe: `Recipe`.
+        model: `Transformer`.
+        tokenizer: `TranslationTokenizer` of the model.
+        **decoding: as for `RunDirectory.load_translator`.
+    """
+    settings = {
+        name: getattr(recipe.decoding, name)
+        for name in ("beam_size", "alpha", "maximum_extra_length", "maximum_source_length")
+    }
+    settings |= {name: value for name, value in decoding.items() if value is not None}
+    return Translator(model, tokenizer, **settings)
 
 
 def with_policy(model: Transformer, policy: str) -> Transformer:

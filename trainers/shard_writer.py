@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from keras_transformer.errors import InputError
+from trainers.flush import flush
 from trainers.prepared import (
     HASHES,
     MANIFEST,
@@ -76,9 +77,9 @@ class ShardWriter:
             data = io.BytesIO()  # NumPy does not say that a disk is full
             np.save(data, arrays[place])
             _write_for_good(partial / name, data.getbuffer())
-        _sync(partial)
+        flush(partial)
         partial.rename(shard)
-        _sync(self.folder)
+        flush(self.folder)
         self._add(shard, len(arrays[1]))
 
     def finish(self, facts: dict[str, Any]) -> None:
@@ -87,7 +88,7 @@ class ShardWriter:
         partial = self.folder / f"{MANIFEST}.partial"
         _write_for_good(partial, (json.dumps(manifest, indent=2) + "\n").encode())
         partial.rename(self.folder / MANIFEST)
-        _sync(self.folder)
+        flush(self.folder)
 
     def _next_name(self) -> str:
         return f"shard-{len(self.shards):05d}"
@@ -129,11 +130,3 @@ def _write_for_good(path: Path, data: bytes | memoryview) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -24,12 +24,7 @@ from trainers.prepare import prepare_corpus
 from trainers.prepared import PreparedCorpus
 from trainers.recipe import Recipe
 from trainers.rendezvous import meet
-from trainers.resumption import (
-    check_fingerprints,
-    check_same_recipe,
-    corpus_fingerprints,
-    first_difference,
-)
+from trainers.resumption import check_fingerprints, check_same_recipe, first_difference
 from trainers.run import RunDirectory
 from trainers.run_lock import run_lock
 from trainers.run_log import RunLog
@@ -52,6 +47,10 @@ class Trainer:
         recipe: `Recipe`.
         run_directory: path. Made where it does not exist.
 
+    Attributes:
+        workers: `Workers`.
+        stop: `StopSignal` that the run has been sent.
+
     Raises:
         InputError: where the directory holds a run of another recipe, or cannot be made; where a
             file of the recipe's data is missing.
@@ -59,7 +58,7 @@ class Trainer:
 
     def __init__(self, recipe: Recipe, run_directory: str | Path) -> None:
         self.workers = Workers()
-        self._stop = StopSignal()
+        self.stop = StopSignal()
         precision = resolve_precision(recipe.training.precision)
         # The run's recipe says what this machine chose, so that it resumes with the same.
         recipe = replace(recipe, training=replace(recipe.training, precision=precision))
@@ -96,7 +95,7 @@ class Trainer:
         lock = run_lock(self.run.path) if self.workers.is_chief else contextlib.nullcontext()
         # Several workers wait for one another, and end together at any time; one process may be
         # ended at once where it is not training.
-        stop = self._stop if self.workers.count > 1 else contextlib.nullcontext()
+        stop = self.stop if self.workers.count > 1 else contextlib.nullcontext()
         with lock, self.workers.watched(), stop:
             return self._train()
 
@@ -156,12 +155,12 @@ class Trainer:
         return result
 
     def _is_stopped(self) -> bool:
-        return self._stop.requested is not None
+        return self.stop.requested is not None
 
     def _before_training(self) -> signal.Signals:
         """Says that a signal has come where there is nothing to save; returns it."""
         self._say("stopped by a signal before training; the same command starts it")
-        return self._stop.requested or signal.SIGTERM  # or another worker's
+        return self.stop.requested or signal.SIGTERM  # or another worker's
 
     def _check_same_start(self, corpus: PreparedCorpus) -> None:
         """Has all workers start from the same checkpoint and corpus, which they find by themselves.
@@ -247,8 +246,8 @@ class Trainer:
         clock = callbacks.RunClock(state["seconds"])
         counter = callbacks.CountBatches(state["batches"])
         is_finished = self._is_finished(state["step"], state["seconds"])
-        with self._stop if self.workers.count == 1 else contextlib.nullcontext():
-            stop = self._stop
+        with self.stop if self.workers.count == 1 else contextlib.nullcontext():
+            stop = self.stop
             end_run = callbacks.EndRun(clock, training.steps, training.minutes, stop, self.workers)
             run_callbacks = [callbacks.Watch(), counter, end_run]
             if is_chief:
@@ -258,13 +257,15 @@ class Trainer:
                 validate = callbacks.Validate(
                     log, validation, end_run, training.validate_every_steps
                 )
+                files = corpus.fingerprints["corpus"]
+                files = files | open_split(self.recipe.data, "validation").fingerprints()
                 saver = callbacks.SaveCheckpoints(
                     self.run.checkpoints(training.keep_checkpoints),
                     clock,
                     counter,
                     training.checkpoint_every_steps,
                     training.checkpoint_every_minutes,
-                    {**corpus.fingerprints, "corpus": corpus_fingerprints(self.recipe)},
+                    {**corpus.fingerprints, "corpus": files},
                 )
                 replicas = model.distribute_strategy.num_replicas_in_sync
                 log_training = callbacks.LogTraining(

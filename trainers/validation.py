@@ -17,6 +17,7 @@ from trainers.corpus import ParallelCorpus
 from trainers.evaluation import bleu_for, score_translations
 from trainers.pair_filter import filter_pairs
 from trainers.recipe import Recipe
+from trainers.run import translator_of
 from trainers.splits import read_split
 from trainers.token_sequences import TokenSequences
 
@@ -141,21 +142,14 @@ def validation_of(
     )
     if not len(kept):
         raise InputError(f"{corpus.name} must have pairs left to validate by. Received: {counts}")
-    # As many tokens at a time as one device trains on at a time.
-    # Logits of half a batch: perplexity and accuracy hold more of them than training does.
+    # Half as many tokens at a time as one device trains on at a time: perplexity and accuracy hold
+    # more logits than training does.
     parts = 2 * training.accumulate_steps * model.distribute_strategy.num_replicas_in_sync
     batch_tokens = max(training.batch_tokens // parts, recipe.data.maximum_length)
     batches = TokenBatches(source, target, rows=kept, batch_tokens=batch_tokens, seed=training.seed)
     translator = None
     if training.validation_bleu_sentences:
-        translator = Translator(
-            model,
-            tokenizer,
-            beam_size=recipe.decoding.beam_size,
-            alpha=recipe.decoding.alpha,
-            maximum_extra_length=recipe.decoding.maximum_extra_length,
-            maximum_source_length=recipe.decoding.maximum_source_length,
-        )
+        translator = translator_of(recipe, model, tokenizer)
     return Validation(
         model,
         batches,
