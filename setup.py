@@ -48,6 +48,7 @@ setup(
         "requests>=2.32",
         "sacrebleu>=2.6",
         "sacremoses>=0.1.1",
+        "safetensors>=0.5",
         # The first that reads a model from memory and does not hang.
         "sentencepiece>=0.2.3",
         "tenacity>=9",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import math
 import os
@@ -54,19 +55,25 @@ def model_card(
         ),
         "decoding": {
             "beam_size": translator.beam_size,
-            "alpha": translator.alpha,
+            "alpha": translator.rules.alpha,
+            "length_penalty": translator.rules.length_penalty,
+            "early_stopping": translator.rules.early_stopping,
+            "ends_within": translator.rules.ends_within,
+            "forced_end": translator.rules.forced_end,
+            "suppressed_tokens": list(translator.suppressed_tokens),
         },
         "limits": {
             "maximum_source_length": translator.maximum_source_length,
             "maximum_target_length": translator.maximum_target_length,
             "maximum_extra_length": translator.maximum_extra_length,
+            "maximum_length": translator.maximum_length,
             "unit": "tokens, the end token not counted; a longer text that comes in is cut, and "
             "`truncated` is true",
         },
         "signatures": {name: _describe(function) for name, function in signatures.items()},
         "tokenizer": {
-            "source": translator.tokenizer.source.fingerprint,
-            "target": translator.tokenizer.target.fingerprint,
+            "source": hashlib.sha256(translator.tokenizer.source.model_proto).hexdigest(),
+            "target": hashlib.sha256(translator.tokenizer.target.model_proto).hexdigest(),
         },
         "versions": {
             "keras_transformer": keras_transformer.__version__,

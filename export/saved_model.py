@@ -14,7 +14,6 @@ from export.publish import publish
 from export.session import ExportSession
 from export.signatures import INPUTS, check_signatures, signature_functions
 from export.warm_up import run_warm_up_requests, warm_up_columns, write_warm_up_requests
-from keras_transformer.search import length_penalty
 from keras_transformer.translator import Translator
 
 # Beside the model, for whoever checks the export: sentences and what Python makes of them.
@@ -75,7 +74,7 @@ def export_translator(
 
     >>> import tempfile
     >>> from keras_transformer import TransformerConfig, build_transformer
-    >>> from keras_transformer.tokenizer import TranslationTokenizer
+    >>> from keras_transformer.translation_tokenizer import TranslationTokenizer
     >>> tokenizer = TranslationTokenizer.train(["one"], ["eins"], vocabulary_size=270)
     >>> model = build_transformer(TransformerConfig.preset("tiny", vocabulary_size=270))
     >>> translator = Translator(model, tokenizer, beam_size=2, maximum_extra_length=3)
@@ -126,7 +125,7 @@ def _write_expected(translator: Translator, texts: Sequence[str], path: Path) ->
     tolerance = 1e-4 if translator.model.policy.compute_dtype == "float32" else 0.05
     entries = []
     for text, hypothesis, (log_probability, tokens) in zip(texts, best, scores, strict=True):
-        score = log_probability / float(length_penalty(tokens, translator.alpha))
+        score = log_probability / float(translator.rules.penalty(tokens))
         entries.append(
             {
                 "text": text,

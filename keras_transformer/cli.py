@@ -25,7 +25,7 @@ from keras_transformer.command_io import (
     write_lines,
 )
 from keras_transformer.command_line import command_line
-from trainers.commands import average, benchmark, prepare, train
+from trainers.commands import average, benchmark, import_marian, prepare, train
 
 if TYPE_CHECKING:  # each command imports what it needs, when it runs
     from export.loaded import ExportedTranslator
@@ -79,8 +79,10 @@ def evaluate(options: argparse.Namespace) -> int:
     language = options.language or _target_language(options, recipe)
     if options.source:
         corpus = read_parallel_files(options.source, options.reference)
-    elif recipe:
+    elif recipe and recipe.data.test:
         corpus = read_split(recipe.data, "test")
+    elif recipe:
+        refuse("A run without data.test is evaluated on --source and --reference", "neither")
     else:
         refuse("An export is evaluated on --source and --reference", "neither")
     translator = _translator(options, recipe)
@@ -149,6 +151,7 @@ def export(options: argparse.Namespace) -> int:
         with_policy(model, options.precision),
         beam_size=options.beam_size,
         alpha=options.alpha,
+        length_penalty=options.length_penalty,
         maximum_source_length=options.maximum_source_length,
         maximum_extra_length=options.maximum_extra_length,
     )
@@ -275,9 +278,10 @@ def _recipe(options: argparse.Namespace) -> Recipe | None:
             "saved_model.pb",
             options.model,
         )
-    if options.beam_size is not None or options.alpha is not None:
+    if (options.beam_size, options.alpha, options.length_penalty) != (None, None, None):
         refuse(
-            "--beam-size and --alpha are part of an export; set them when exporting",
+            "--beam-size, --alpha and --length-penalty are part of an export; set them when "
+            "exporting",
             f"{options.model}, which is no run directory",
         )
     return None
@@ -293,7 +297,9 @@ def _translator(
     if recipe is not None:
         beam_size = options.beam_size or max(n_best, recipe.decoding.beam_size)
         run = RunDirectory(options.model)
-        return run.load_translator(beam_size=beam_size, alpha=options.alpha)
+        return run.load_translator(
+            beam_size=beam_size, alpha=options.alpha, length_penalty=options.length_penalty
+        )
     translator = ExportedTranslator(options.model)
     if n_best > translator.beam_size:
         refuse(f"--n-best must be at most the export's {translator.beam_size}", n_best)
@@ -306,6 +312,11 @@ def _target_language(options: argparse.Namespace, recipe: Recipe | None) -> str:
     from export.model_card import read_model_card
 
     if recipe is not None:
+        if recipe.data.target_language is None:
+            refuse(
+                "--language must name the target language, which the imported run does not know",
+                "nothing",
+            )
         return recipe.data.target_language
     card = read_model_card(version_directory(options.model))
     language = card.get("languages", {}).get("target")
@@ -323,8 +334,9 @@ def _validation_sample(recipe: Recipe) -> tuple[str, ...]:
     from keras_transformer.errors import InputError
     from trainers.splits import read_split
 
-    if recipe.data.validation.tfds is not None:
-        return ()  # reading it could start a download
+    files = recipe.data.validation
+    if files is None or files.tfds is not None:
+        return ()  # there are none, or reading them could start a download
     try:
         return tuple(read_split(recipe.data, "validation").sources[:20])
     except InputError as error:
@@ -338,7 +350,8 @@ def _measure_bleu(translator: Translator, recipe: Recipe, sentences: int) -> dic
     from trainers.evaluation import evaluate as evaluate_translator
     from trainers.splits import read_split
 
-    if sentences == 0 or (recipe.data.test and recipe.data.test.tfds is not None):
+    files, language = recipe.data.test, recipe.data.target_language
+    if sentences == 0 or language is None or (files and files.tfds is not None):
         return None  # reading it could start a download
     try:
         test = read_split(recipe.data, "test")
@@ -349,7 +362,7 @@ def _measure_bleu(translator: Translator, recipe: Recipe, sentences: int) -> dic
         translator,
         test.sources[:sentences],
         test.targets[:sentences],
-        recipe.data.target_language,
+        language,
         recipe.decoding.batch_sentences,
     )
     return {key: scores[key] for key in _CARD_SCORES} | {"split": "test"}
@@ -368,6 +381,7 @@ COMMANDS = {
     "prepare": prepare,
     "train": train,
     "average": average,
+    "import-marian": import_marian,
     "evaluate": evaluate,
     "translate": translate,
     "score": score,

@@ -93,6 +93,11 @@ def _json_option(added: argparse.ArgumentParser) -> None:
 def _beam_options(added: argparse.ArgumentParser) -> None:
     added.add_argument("--beam-size", type=_at_least(1), metavar="K", help="1 is greedy search")
     added.add_argument("--alpha", type=_not_negative, metavar="A", help="length penalty")
+    added.add_argument(
+        "--length-penalty",
+        choices=("gnmt", "power"),
+        help="((5 + n) / 6)^alpha or n^alpha, for n tokens",
+    )
 
 
 def _model_options(added: argparse.ArgumentParser) -> None:
@@ -144,6 +149,25 @@ def _train(added: argparse.ArgumentParser) -> None:
 def _average(added: argparse.ArgumentParser) -> None:
     added.add_argument("run", metavar="RUN", type=Path)
     added.add_argument("--last", type=_at_least(1), metavar="N")
+
+
+def _import_marian(added: argparse.ArgumentParser) -> None:
+    added.add_argument(
+        "checkpoint", metavar="DIR", type=Path, help="in Hugging Face's layout, or a Marian release"
+    )
+    added.add_argument("--run-dir", type=Path, required=True, metavar="RUN", help="new or empty")
+    for side, direction in (("source", "from"), ("target", "to")):
+        added.add_argument(
+            f"--{side}-language",
+            type=_language,
+            metavar="CODE",
+            help=f"of the language translated {direction}, where the checkpoint does not tell",
+        )
+    added.add_argument(
+        "--normalize-punctuation",
+        action="store_true",
+        help="write quotation marks, dashes and the like as the corpora of OPUS-MT do",
+    )
 
 
 def _evaluate(added: argparse.ArgumentParser) -> None:
@@ -248,6 +272,7 @@ _OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "prepare": _prepare,
     "train": _train,
     "average": _average,
+    "import-marian": _import_marian,
     "evaluate": _evaluate,
     "translate": _translate,
     "score": _score,
@@ -273,6 +298,12 @@ def _positive(text: str) -> float:
     if value == 0:
         raise argparse.ArgumentTypeError(f"must be above 0. Received: {text}")
     return value
+
+
+def _language(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("must be a code such as de. Received: nothing")
+    return text
 
 
 def _names(text: str) -> tuple[str, ...]:

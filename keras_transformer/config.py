@@ -11,9 +11,9 @@ from keras_transformer.errors import InputError
 
 CHOICES = {
     "norm": ("post", "pre"),
-    "positions": ("sinusoidal", "learned"),
+    "positions": ("sinusoidal", "sinusoidal-halves", "learned"),
     "tying": ("three-way", "output", "none"),
-    "activation": ("relu", "gelu", "swish"),
+    "activation": ("relu", "gelu", "gelu_sigmoid", "swish"),
 }
 
 
@@ -41,14 +41,19 @@ class TransformerConfig:
         norm: `"post"` as the paper, LayerNorm(x + Sublayer(x)), or `"pre"`, x +
             Sublayer(LayerNorm(x)) with a final LayerNorm on each stack.
         layer_norm_epsilon: float. Added to the variance in LayerNorm.
-        positions: `"sinusoidal"` (section 3.5) or `"learned"` (table 3, row E).
+        positions: `"sinusoidal"` (section 3.5), `"sinusoidal-halves"`, which has all sines before
+            all cosines as Marian does, or `"learned"` (table 3, row E).
         maximum_positions: int. Longest sequence that learned positions can tell apart.
         tying: `"three-way"`: one matrix for source, target and output (section 3.4);
             `"output"`: the target embedding is also the output projection, the source has its
             own; `"none"`: three matrices.
-        activation: `"relu"` as the paper, `"gelu"` or `"swish"`.
+        activation: `"relu"` as the paper, `"gelu"`, `"gelu_sigmoid"`, x sigmoid(1.702 x), which is
+            Marian's gelu, or `"swish"`.
         attention_bias: bool. Whether the projections of attention have biases. The paper's code
             has none.
+        output_bias: bool. Whether the logits have a bias. The paper's code has none.
+        scale_embedding: bool. Whether embeddings are multiplied by sqrt(d_model), as in section
+            3.4.
         initializer_gain: float. Multiplies the standard deviation of the Glorot initializers of
             all projections; below 1 eases the training of deep post-norm stacks.
 
@@ -84,6 +89,8 @@ class TransformerConfig:
     tying: str = "three-way"
     activation: str = "relu"
     attention_bias: bool = False
+    output_bias: bool = False
+    scale_embedding: bool = True
     initializer_gain: float = 1.0
 
     def __post_init__(self) -> None:
@@ -106,7 +113,7 @@ class TransformerConfig:
                 "d_model must be divisible by num_heads unless d_k and d_v are given. "
                 f"Received: d_model={self.d_model}, num_heads={self.num_heads}"
             )
-        if self.positions == "sinusoidal" and self.d_model % 2:
+        if self.positions != "learned" and self.d_model % 2:
             raise InputError(
                 "d_model must be even for sinusoidal positions, which are pairs of sine and "
                 f"cosine. Received: {self.d_model}"

@@ -69,25 +69,31 @@ class Transformer(keras.Model):
         policy = keras.dtype_policies.get(kwargs.pop("dtype", None))
         arguments = StackArguments.of(config)
 
-        def embedding(vocabulary_size: int, name: str) -> TokenEmbedding:
-            return TokenEmbedding(vocabulary_size, config.d_model, dtype=policy, name=name)
+        def embedding(vocabulary_size: int | None, name: str, output=False) -> TokenEmbedding:
+            return TokenEmbedding(
+                vocabulary_size or config.vocabulary_size,
+                config.d_model,
+                scale=config.scale_embedding,
+                output_bias=output and config.output_bias,
+                dtype=policy,
+                name=name,
+            )
 
         def positions(side: str):
             if config.positions == "learned":
                 return LearnedPositions(
                     config.maximum_positions, dtype=policy, name=f"{side}_positions"
                 )
-            return SinusoidalPositions(dtype=policy, name=f"{side}_positions")
+            layout = "halves" if config.positions == "sinusoidal-halves" else "interleaved"
+            return SinusoidalPositions(layout, dtype=policy, name=f"{side}_positions")
 
-        target_embedding = embedding(config.vocabulary_size, "target_embedding")
-        source_embedding = target_embedding
+        is_tied = config.tying != "none"
+        target_embedding = embedding(None, "target_embedding", output=is_tied)
+        source_embedding = output_projection = target_embedding
         if config.tying != "three-way":
-            source_embedding = embedding(
-                config.source_vocabulary_size or config.vocabulary_size, "source_embedding"
-            )
-        output_projection = target_embedding
-        if config.tying == "none":
-            output_projection = embedding(config.vocabulary_size, "output_projection")
+            source_embedding = embedding(config.source_vocabulary_size, "source_embedding")
+        if not is_tied:
+            output_projection = embedding(None, "output_projection", output=True)
         source_positions, target_positions = positions("source"), positions("target")
         source_dropout = Dropout(config.dropout, dtype=policy, name="source_dropout")
         target_dropout = Dropout(config.dropout, dtype=policy, name="target_dropout")

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from keras_transformer.errors import InputError
+from keras_transformer.search_rules import SearchRules
 from keras_transformer.top_k import top_k_of_many
 
 # The score and log-probability of an empty slot: fewer than `beam_size` hypotheses exist.
@@ -74,37 +75,13 @@ class _Rows(NamedTuple):
     done: tf.Tensor  # bool (n,): no open hypothesis can still win
 
 
-def length_penalty(length: tf.Tensor | int, alpha: float) -> tf.Tensor:
-    """Length penalty `((5 + length) / 6) ** alpha` (section 6.1, from Wu et al.).
-
-    A score is a log-probability divided by it. With `alpha` 0 it is 1 everywhere, and the score
-    is the plain sum of log-probabilities.
-
-    Args:
-        length: number of generated tokens, the end token counted; any shape.
-        alpha: strength; the paper uses 0.6.
-
-    Returns:
-        A float32 tensor of the shape of `length`.
-
-    Example:
-
-    >>> round(float(length_penalty(7, 1.0)), 3)
-    2.0
-
-    References:
-        [Wu et al., 2016](https://arxiv.org/abs/1609.08144), section 7
-    """
-    return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** alpha
-
-
 def beam_search(
     step: Step,
     state: SearchState,
     *,
     beam_size: int,
-    alpha: float,
     maximum_lengths: tf.Tensor,
+    rules: SearchRules,
     bos_id: int = 1,
     eos_id: int = 2,
     pad_id: int = 0,
@@ -114,15 +91,15 @@ def beam_search(
 
     Each step looks at the best `2 * beam_size` continuations of a sentence. Those that end go to
     a finished set of `beam_size`, best by score; the best `beam_size` others stay open. At the
-    sentence's limit only the end token may be taken, so every hypothesis ends with it and carries
-    its true log-probability; one as long as the limit may have been cut. A sentence stops once no
-    open hypothesis can still enter its finished set. It then leaves the batch, and its result
-    never depends on its batch mates. `beam_size` 1 is greedy search: the likeliest token each
-    time, until that is the end token.
+    sentence's limit only the end token may be taken, so every hypothesis ends with it; one as long
+    as the limit may have been cut. A sentence that is finished by the rules leaves the batch, and
+    its result never depends on its batch mates. `beam_size` 1 is greedy search: the likeliest
+    token each time, until that is the end token.
 
-    The pad and start tokens are never generated but keep their share of the probability. A
-    hypothesis whose logits hold NaN is dropped. Where fewer than `beam_size` hypotheses exist,
-    the last slots are empty: length 0, all pad, score and log-probability `EMPTY_SCORE` (-1e9).
+    The pad, start and suppressed tokens are never generated but keep their share of the
+    probability. A hypothesis whose logits hold NaN is dropped. Where fewer than `beam_size`
+    hypotheses exist, the last slots are empty: length 0, all pad, score and log-probability
+    `EMPTY_SCORE` (-1e9).
 
     Args:
         step: `step(tokens, index, state)` returns the logits `(n, K, V)` of the next token, of
@@ -131,9 +108,9 @@ def beam_search(
             n shrinks as sentences leave.
         state: the `SearchState` before the start token, its leading dimensions N (and K).
         beam_size: K, the number of hypotheses kept, at least 1.
-        alpha: length penalty, at least 0; see `length_penalty`.
         maximum_lengths: int32 `(N,)`, the most tokens of each sentence, end token included.
             A limit below 1 counts as 1.
+        rules: `SearchRules`: the length penalty, which ends count, when a sentence is finished.
         bos_id: id of the start token.
         eos_id: id of the end token.
         pad_id: id of padding.
@@ -153,13 +130,18 @@ def beam_search(
     >>> def step(tokens, index, state):
     ...     return tf.zeros(tokens.shape + [1]) + table[index], state
     >>> result = beam_search(
-    ...     step, SearchState((), ()), beam_size=2, alpha=0.0, maximum_lengths=tf.constant([2])
+    ...     step,
+    ...     SearchState((), ()),
+    ...     beam_size=2,
+    ...     maximum_lengths=tf.constant([2]),
+    ...     rules=SearchRules(alpha=0.0),
     ... )
     >>> result.sequences.numpy().tolist()
     [[[3, 2], [2, 0]]]
     """
-    _check_arguments(beam_size, alpha, bos_id, eos_id, pad_id)
-    search = _Search(step, beam_size, float(alpha), bos_id, eos_id, pad_id)
+    _check_arguments(beam_size, rules, bos_id, eos_id, pad_id)
+    never = dict.fromkeys((pad_id, bos_id, *rules.suppressed_ids))
+    search = _Search(step, beam_size, rules, bos_id, eos_id, pad_id, tuple(never))
     state = tf.nest.map_structure(tf.convert_to_tensor, state)
     limits = tf.maximum(tf.cast(maximum_lengths, tf.int32), 1)
     _check_shapes(limits, state, beam_size)
@@ -177,10 +159,11 @@ class _Search:
 
     step: Step
     beam_size: int
-    alpha: float
+    rules: SearchRules
     bos_id: int
     eos_id: int
     pad_id: int
+    never: tuple[int, ...]  # tokens that are not generated
 
     @property
     def width(self) -> int:
@@ -201,7 +184,7 @@ class _Search:
         rows = _Rows(
             sentence=tf.range(size),
             limit=limits,
-            limit_penalty=length_penalty(limits, self.alpha),
+            limit_penalty=self.rules.penalty(limits),
             tokens=every + self.bos_id,
             open_scores=tf.cast(every, tf.float32) + first,
             open_nodes=every,
@@ -258,18 +241,21 @@ class _Search:
 
         # Open continuations, (n, K * count): not of a token that is never generated or ends, and
         # only below the limit.
-        special = tf.constant([self.pad_id, self.bos_id, self.eos_id])
+        special = tf.constant([self.eos_id, *self.never])
         allowed = tf.reduce_all(ids[..., tf.newaxis] != special, axis=3)
         allowed &= (length < rows.limit)[:, tf.newaxis, tf.newaxis]
         going = tf.reshape(tf.where(allowed, totals[..., :count], _NEVER), [-1, beam_size * count])
         going, where = tf.math.top_k(going, self.width)
 
-        # Ends, (n, K): those among the best `width` continuations of both kinds.
+        # Ends, (n, K): those among the best continuations of both kinds.
         ends = totals[..., count]
-        last_considered = tf.math.top_k(tf.concat([going, ends], 1), self.width)[0][:, -1:]
-        end_scores = tf.where(
-            ends >= last_considered, ends / length_penalty(length, self.alpha), _NEVER
-        )
+        if self.rules.forced_end == "free":
+            is_forced = (length >= rows.limit)[:, tf.newaxis] & (ends > _NEVER)
+            ends = tf.where(is_forced, rows.open_scores, ends)
+        considered = self.width if self.rules.ends_within == "candidates" else beam_size
+        last_considered = tf.math.top_k(tf.concat([going, ends], 1), considered)[0][:, -1:]
+        penalty = self.rules.penalty(length)
+        end_scores = tf.where(ends >= last_considered, ends / penalty, _NEVER)
         finished_scores, best = tf.math.top_k(
             tf.concat([rows.finished_scores, end_scores], 1), beam_size
         )
@@ -277,12 +263,15 @@ class _Search:
             tf.concat([rows.finished_nodes, rows.open_nodes], 1), best, batch_dims=1
         )
 
-        # Log-probabilities only fall and alpha >= 0, so no score can come to exceed this bound.
-        # It is -inf without an open hypothesis, so the limit and NaN end a row as well.
+        # Log-probabilities only fall and alpha >= 0, so no score can come to exceed this bound,
+        # where the penalty is that of the limit. The bound is -inf without an open hypothesis, so
+        # the limit and NaN end a row as well.
         open_scores, where = going[:, :beam_size], where[:, :beam_size]
-        done = open_scores[:, 0] / rows.limit_penalty <= finished_scores[:, -1]
-        if beam_size == 1:
-            done |= finished_scores[:, 0] > _NEVER
+        if self.rules.early_stopping == "never":
+            penalty = rows.limit_penalty
+        done = open_scores[:, 0] / penalty <= finished_scores[:, -1]
+        if beam_size == 1 or self.rules.early_stopping == "full_beam":
+            done |= finished_scores[:, -1] > _NEVER
         # Frozen: what the row goes through until it leaves the batch changes nothing.
         open_scores = tf.where(done[:, tf.newaxis], _NEVER, open_scores)
 
@@ -322,7 +311,8 @@ class _Search:
         """
         vocabulary_size = logits.shape[2]
         # `width` that may be taken, and the tokens that may not.
-        values, ids = top_k_of_many(logits, min(vocabulary_size, self.width + 3))
+        count = self.width + 1 + len(self.never)
+        values, ids = top_k_of_many(logits, min(vocabulary_size, count))
         end = logits[..., self.eos_id : self.eos_id + 1]
         # log_softmax(x) = x - max + log(softmax(max)). The softmax kernel is faster than any
         # logsumexp, and at the maximum, where it is at least 1 / V, it cannot underflow.
@@ -356,12 +346,12 @@ class _Search:
             tf.reshape(sequences, [shape[0], self.beam_size, tf.shape(sequences)[1]]),
             lengths,
             tf.where(exists, scores, EMPTY_SCORE),
-            tf.where(exists, scores * length_penalty(lengths, self.alpha), EMPTY_SCORE),
+            tf.where(exists, scores * self.rules.penalty(lengths), EMPTY_SCORE),
         )
 
     def check_logits(self, logits: tf.Tensor):
         """Refuses logits that the search would misread."""
-        needed = max(self.pad_id, self.bos_id, self.eos_id) + 1
+        needed = max(self.eos_id, *self.never) + 1
         shape = logits.shape
         if shape.rank != 3 or shape[1] not in (None, self.beam_size) or (shape[2] or 0) < needed:
             raise InputError(
@@ -370,15 +360,18 @@ class _Search:
             )
 
 
-def _check_arguments(beam_size: int, alpha: float, bos_id: int, eos_id: int, pad_id: int):
+def _check_arguments(beam_size: int, rules: SearchRules, bos_id: int, eos_id: int, pad_id: int):
     if beam_size < 1:
         raise InputError(f"beam_size must be at least 1. Received: {beam_size}")
-    if not 0 <= alpha < math.inf:
-        raise InputError(f"alpha must be a finite number, at least 0. Received: {alpha}")
     if min(bos_id, eos_id, pad_id) < 0 or eos_id in (bos_id, pad_id):
         raise InputError(
             "bos_id, eos_id, pad_id must be at least 0, and eos_id unlike the others. "
             f"Received: {bos_id}, {eos_id}, {pad_id}"
+        )
+    if eos_id in rules.suppressed_ids or min(rules.suppressed_ids, default=0) < 0:
+        raise InputError(
+            "suppressed_ids must be at least 0, and not the end token, without which no hypothesis "
+            f"ends. Received: {rules.suppressed_ids}"
         )
 
 

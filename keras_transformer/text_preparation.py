@@ -38,10 +38,67 @@ def _break_pattern(escape: str) -> str:
 
 _PYTHON_ESCAPE, _RE2_ESCAPE = r"\U%08x", r"\x{%x}"
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_SINGLE_BREAK = re.compile(_character_class(_BREAKS, _PYTHON_ESCAPE))
+_GRAPH_SINGLE_BREAK = _character_class(_BREAKS, _RE2_ESCAPE)
 _BREAK = re.compile(_break_pattern(_PYTHON_ESCAPE))
 _GRAPH_BREAK = _break_pattern(_RE2_ESCAPE)
 _MARGIN = "".join(chr(c) for first, last in _WHITE for c in range(first, last + 1))
 _GRAPH_MARGIN = "^{0}+|{0}+$".format(_character_class(_WHITE, _RE2_ESCAPE))
+
+
+def make_valid(text: str) -> str:
+    """Returns `text` with U+FFFD in the place of surrogates, so that it has a UTF-8 form.
+
+    Example:
+
+    >>> make_valid("a\\ud800") == "a\\ufffd"
+    True
+    """
+    return _SURROGATE.sub(_REPLACEMENT, text)
+
+
+def make_valid_in_graph(text: tf.Tensor) -> tf.Tensor:
+    """Returns bytes of any kind as `bytes.decode("utf-8", "replace")` reads them.
+
+    Args:
+        text: string tensor of any shape.
+
+    Returns:
+        A string tensor of the same shape, valid UTF-8.
+
+    Example:
+
+    >>> make_valid_in_graph(tf.constant([b"one", b"\\xff"])).numpy().tolist()
+    [b'one', b'\\xef\\xbf\\xbd']
+    """
+    return tf.strings.unicode_transcode(
+        text, "UTF-8", "UTF-8", errors="replace", replacement_char=ord(_REPLACEMENT)
+    )
+
+
+def on_one_line(text: str) -> str:
+    """Returns `text` with a space for each control character and line break, and none around it.
+
+    Unlike `prepare` it leaves what else there is alone: two spaces stay two.
+
+    Example:
+
+    >>> on_one_line(" one,  two\\nthree ")
+    'one,  two three'
+    """
+    return _SINGLE_BREAK.sub(" ", make_valid(text)).strip(_MARGIN)
+
+
+def on_one_line_in_graph(text: tf.Tensor) -> tf.Tensor:
+    """Returns what `on_one_line` does, for a string tensor of any shape and bytes.
+
+    Example:
+
+    >>> on_one_line_in_graph(tf.constant([" one,  two\\nthree "])).numpy().tolist()
+    [b'one,  two three']
+    """
+    text = tf.strings.regex_replace(make_valid_in_graph(text), _GRAPH_SINGLE_BREAK, " ")
+    return tf.strings.regex_replace(text, _GRAPH_MARGIN, "")
 
 
 def prepare(text: str) -> str:
@@ -63,7 +120,7 @@ def prepare(text: str) -> str:
     >>> prepare("\\ufeff one\\r\\n two\\u2028three\\u00a0")
     'one two three'
     """
-    text = _SURROGATE.sub(_REPLACEMENT, text).replace(_BYTE_ORDER_MARK, "")
+    text = make_valid(text).replace(_BYTE_ORDER_MARK, "")
     return _BREAK.sub(" ", text).strip(_MARGIN)
 
 
@@ -83,9 +140,7 @@ def prepare_in_graph(text: tf.Tensor) -> tf.Tensor:
     >>> prepare_in_graph(tf.constant([b"one\\r\\ntwo", b"\\xff three "])).numpy().tolist()
     [b'one two', b'\\xef\\xbf\\xbd three']
     """
-    text = tf.strings.unicode_transcode(
-        text, "UTF-8", "UTF-8", errors="replace", replacement_char=ord(_REPLACEMENT)
-    )
+    text = make_valid_in_graph(text)
     text = tf.strings.regex_replace(text, _BYTE_ORDER_MARK, "")
     text = tf.strings.regex_replace(text, _GRAPH_BREAK, " ")
     return tf.strings.regex_replace(text, _GRAPH_MARGIN, "")

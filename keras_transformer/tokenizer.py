@@ -9,8 +9,6 @@ decode to U+FFFD.
 from __future__ import annotations
 
 import hashlib
-import itertools
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,6 +17,7 @@ import tensorflow as tf
 
 from keras_transformer.errors import InputError
 from keras_transformer.text_preparation import prepare, prepare_in_graph
+from keras_transformer.tokenizer_files import read_file, write_file
 from keras_transformer.tokenizer_training import (
     BOS_ID,
     EOS_ID,
@@ -38,10 +37,8 @@ __all__ = [
     "PAD_ID",
     "UNK_ID",
     "SubwordTokenizer",
-    "TranslationTokenizer",
+    "sentencepiece_resource",
 ]
-
-_FORMAT = 1
 
 
 class SubwordTokenizer:
@@ -154,7 +151,7 @@ class SubwordTokenizer:
         A unigram model that was trained elsewhere keeps its scores: there the graph may cut near
         ties differently from Python.
         """
-        model_proto = _read(Path(path))
+        model_proto = read_file(Path(path))
         try:
             return cls(model_proto)
         except InputError as error:
@@ -162,7 +159,7 @@ class SubwordTokenizer:
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the model to `path`, aside and then renamed: never half a file."""
-        _write(Path(path), self.model_proto)
+        write_file(Path(path), self.model_proto)
 
     @property
     def options(self) -> dict:
@@ -211,24 +208,7 @@ class SubwordTokenizer:
     def resource(self) -> tf.Module:
         """The TensorFlow Text tokenizer that the graph uses; a SavedModel must track it."""
         if self._resource is None:
-            import tensorflow_text
-            from tensorflow_text.python.ops import sentencepiece_tokenizer as ops
-
-            shared_name = self.fingerprint
-
-            class SharedModel(ops._SentencepieceModelResource):
-                # Without a name the model belongs to the op's kernel, and goes with it when
-                # TensorFlow drops its kernels: tf.random.set_seed and clear_session do.
-                def _create_resource(self):
-                    return ops.gen_sentencepiece_tokenizer.sentencepiece_op(
-                        model=self._model, shared_name=shared_name
-                    )
-
-            with tf.init_scope():  # a first use while a function is traced must outlive the trace
-                self._resource = tensorflow_text.SentencepieceTokenizer(
-                    model=self.model_proto, out_type=tf.int32
-                )
-                self._resource._model_resource = SharedModel(self.model_proto, None)
+            self._resource = sentencepiece_resource(self.model_proto, tf.int32)
         return self._resource
 
     def encode_graph(self, text: tf.Tensor) -> tf.RaggedTensor:
@@ -247,158 +227,36 @@ class SubwordTokenizer:
         return tf.where(tf.equal(ids, PAD_ID), "", self.resource.id_to_string(ids))
 
 
-class TranslationTokenizer:
-    """The tokenizers of the source and of the target language: one shared model, or two.
-
-    The paper shares one vocabulary between both languages (section 5.1), which lets source,
-    target and output use one embedding matrix (section 3.4).
+def sentencepiece_resource(model_proto: bytes, out_type: tf.DType) -> tf.Module:
+    """Returns TensorFlow Text's tokenizer of a model, which lives as long as the process.
 
     Args:
-        source: `SubwordTokenizer`.
-        target: `SubwordTokenizer`; the very object `source` when the vocabulary is shared.
+        model_proto: bytes, a serialized SentencePiece model.
+        out_type: `tf.int32` to cut into ids, `tf.string` to cut into pieces.
 
-    Attributes:
-        source: `SubwordTokenizer`.
-        target: `SubwordTokenizer`.
-        shared: bool, `source` is `target`.
-        fingerprint: str, identifies both models and their order.
+    Returns:
+        A `tensorflow_text.SentencepieceTokenizer`. A SavedModel must track it.
 
     Example:
 
-    >>> tokenizer = TranslationTokenizer.train(["ein Haus"], ["a house"], vocabulary_size=272)
-    >>> tokenizer.shared, tokenizer.target.decode(tokenizer.source.encode("Haus"))
-    (True, 'Haus')
+    >>> tokenizer = SubwordTokenizer.train(["ein Haus", "ein Hase"], vocabulary_size=272)
+    >>> sentencepiece_resource(tokenizer.model_proto, tf.string).tokenize(["ein"]).to_list()
+    [[b'\\xe2\\x96\\x81', b'ein']]
     """
+    import tensorflow_text
+    from tensorflow_text.python.ops import sentencepiece_tokenizer as ops
 
-    def __init__(self, source: SubwordTokenizer, target: SubwordTokenizer):
-        self.source = source
-        self.target = target
-        self.shared = source is target
-        self.fingerprint = (
-            source.fingerprint
-            if self.shared
-            else hashlib.sha256((source.fingerprint + target.fingerprint).encode()).hexdigest()
-        )
+    shared_name = hashlib.sha256(model_proto).hexdigest()
 
-    @classmethod
-    def train(
-        cls,
-        sources: Iterable[str],
-        targets: Iterable[str],
-        *,
-        vocabulary_size: int,
-        shared: bool = True,
-        source_vocabulary_size: int | None = None,
-        **options,
-    ) -> TranslationTokenizer:
-        """Learns one vocabulary from both languages, or one from each.
-
-        Args:
-            sources: iterable of str, read once.
-            targets: iterable of str, read once.
-            vocabulary_size: int, ids of the shared model, or of each.
-            shared: bool, one model for both languages.
-            source_vocabulary_size: int, the size of the source's own model when it differs.
-            **options: as `SubwordTokenizer.train`.
-
-        Returns:
-            A `TranslationTokenizer`.
-
-        Raises:
-            InputError: as `SubwordTokenizer.train`, naming the side; or if a shared vocabulary
-                is given two sizes.
-        """
-        if shared:
-            if source_vocabulary_size not in (None, vocabulary_size):
-                raise InputError(
-                    f"A shared vocabulary has one size, vocabulary_size={vocabulary_size}. "
-                    f"Received: source_vocabulary_size={source_vocabulary_size}"
-                )
-            both = SubwordTokenizer.train(
-                itertools.chain(sources, targets), vocabulary_size=vocabulary_size, **options
+    class SharedModel(ops._SentencepieceModelResource):
+        # Without a name the model belongs to the op's kernel, and goes with it when
+        # TensorFlow drops its kernels: tf.random.set_seed and clear_session do.
+        def _create_resource(self):
+            return ops.gen_sentencepiece_tokenizer.sentencepiece_op(
+                model=self._model, shared_name=shared_name
             )
-            return cls(both, both)
-        if source_vocabulary_size is None:
-            source_vocabulary_size = vocabulary_size
-        models = []
-        for side, sentences, size in (
-            ("source", sources, source_vocabulary_size),
-            ("target", targets, vocabulary_size),
-        ):
-            try:
-                models.append(SubwordTokenizer.train(sentences, vocabulary_size=size, **options))
-            except InputError as error:
-                raise InputError(f"{side}: {error}") from error
-        return cls(*models)
 
-    def save(self, directory: str | os.PathLike) -> None:
-        """Writes `tokenizer.json` and `shared.model`, or `source.model` and `target.model`."""
-        directory = Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
-        models = {"source.model": self.source, "target.model": self.target}
-        if self.shared:
-            models = {"shared.model": self.source}
-        for name, tokenizer in models.items():
-            tokenizer.save(directory / name)
-        description = {
-            "format": _FORMAT,
-            "shared": self.shared,
-            "models": {
-                name: {"fingerprint": tokenizer.fingerprint, **tokenizer.options}
-                for name, tokenizer in models.items()
-            },
-        }
-        text = json.dumps(description, indent=2) + "\n"
-        _write(directory / "tokenizer.json", text.encode())  # last: it vouches for the others
-
-    @classmethod
-    def load(cls, directory: str | os.PathLike) -> TranslationTokenizer:
-        """Reads what `save` wrote.
-
-        Raises:
-            InputError: naming the file that is missing, changed since it was saved or no
-                tokenizer.
-        """
-        path = Path(directory) / "tokenizer.json"
-        content = _read(path)
-        try:
-            description = json.loads(content)
-            version, shared = description["format"], description["shared"]
-            names = ["shared.model"] if shared is True else ["source.model", "target.model"]
-            fingerprints = {name: description["models"][name]["fingerprint"] for name in names}
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(
-                f"{path}: must be JSON with the keys format, shared and models, each model with "
-                f"a fingerprint. Received: {content[:60]!r}"
-            ) from error
-        if version != _FORMAT:
-            raise InputError(f"{path}: format must be {_FORMAT}. Received: {version!r}")
-        models = []
-        for name, fingerprint in fingerprints.items():
-            model_proto = _read(path.with_name(name))
-            received = hashlib.sha256(model_proto).hexdigest()
-            if received != fingerprint:
-                raise InputError(
-                    f"{path.with_name(name)}: changed since it was saved; tokenizer.json beside it "
-                    f"expects SHA-256 {fingerprint}. Received: {received}"
-                )
-            models.append(SubwordTokenizer(model_proto))
-        return cls(models[0], models[-1])
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(
-            f"{path}: must be a readable file of a saved tokenizer. Received: {error.strerror}"
-        ) from error
-
-
-def _write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.temporary")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with tf.init_scope():  # a first use while a function is traced must outlive the trace
+        resource = tensorflow_text.SentencepieceTokenizer(model=model_proto, out_type=out_type)
+        resource._model_resource = SharedModel(model_proto, None)
+    return resource

@@ -12,19 +12,15 @@ from keras_transformer.errors import InputError
 from keras_transformer.forced_decoding import alignment, label_log_probabilities
 from keras_transformer.model import Transformer
 from keras_transformer.search import EMPTY_SCORE, beam_search
+from keras_transformer.search_rules import SearchRules
 from keras_transformer.text_batches import (
     Hypothesis,
     OnCut,
     score_in_batches,
     translate_in_batches,
 )
-from keras_transformer.tokenizer import (
-    BOS_ID,
-    EOS_ID,
-    PAD_ID,
-    SubwordTokenizer,
-    TranslationTokenizer,
-)
+from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, SubwordTokenizer
+from keras_transformer.translation_tokenizer import TranslationTokenizer
 
 
 class Translations(NamedTuple):
@@ -91,6 +87,12 @@ class Translator:
         maximum_extra_length: int. A translation has at most this many tokens more than its
             source.
         maximum_source_length: int. A longer source is cut to this many tokens.
+        maximum_length: int or None. A translation has at most this many tokens, the end token
+            counted, however long its source is.
+        suppressed_tokens: sequence of str. Words of the target vocabulary that are never
+            generated, such as `"<unk>"`.
+        **rules: `length_penalty`, `early_stopping`, `ends_within` and `forced_end` of
+            `SearchRules`.
 
     Raises:
         InputError: where an option is not possible, or the vocabularies do not fit.
@@ -118,14 +120,17 @@ class Translator:
         alpha: float = 0.6,
         maximum_extra_length: int = 50,
         maximum_source_length: int = 512,
+        maximum_length: int | None = None,
+        suppressed_tokens: Sequence[str] = (),
+        **rules: str,
     ) -> None:
         for name, value, least in (
             ("beam_size", beam_size, 1),
-            ("alpha", alpha, 0),
             ("maximum_extra_length", maximum_extra_length, 0),
             ("maximum_source_length", maximum_source_length, 1),
+            ("maximum_length", maximum_length, 1),
         ):
-            if not least <= value < np.inf:
+            if value is not None and not least <= value < np.inf:
                 raise InputError(f"{name} must be at least {least}. Received: {value!r}")
         config = model.config
         for side, words, rows in (
@@ -143,10 +148,16 @@ class Translator:
         self.model = model
         self.tokenizer = tokenizer
         self.beam_size = beam_size
-        self.alpha = alpha
+        self.rules = SearchRules(
+            alpha, suppressed_ids=_ids_of(suppressed_tokens, tokenizer.target), **rules
+        )
+        self.suppressed_tokens = tuple(suppressed_tokens)
         self.maximum_extra_length = maximum_extra_length
         self.maximum_source_length = maximum_source_length
+        self.maximum_length = maximum_length
         self.maximum_target_length = maximum_source_length + maximum_extra_length
+        if maximum_length is not None:
+            self.maximum_target_length = min(self.maximum_target_length, maximum_length - 1)
         self._translate_batch = tf.function(
             self.translate_tensor,
             autograph=False,
@@ -173,12 +184,15 @@ class Translator:
         """
         source = self._read_source(text)
         step, state = self.model.start_decoding(source.ids, self.beam_size)
+        limits = source.lengths + self.maximum_extra_length
+        if self.maximum_length is not None:
+            limits = tf.minimum(limits, self.maximum_length)
         result = beam_search(
             step,
             state,
             beam_size=self.beam_size,
-            alpha=self.alpha,
-            maximum_lengths=source.lengths + self.maximum_extra_length,
+            maximum_lengths=limits,
+            rules=self.rules,
             bos_id=BOS_ID,
             eos_id=EOS_ID,
             pad_id=PAD_ID,
@@ -290,6 +304,21 @@ class Translator:
     def _read_target(self, text: tf.Tensor) -> _Tokens:
         # Any translation that the search can find is read whole.
         return _read(self.tokenizer.target, text, self.maximum_target_length)
+
+
+def _ids_of(tokens: Sequence[str], tokenizer: SubwordTokenizer) -> tuple[int, ...]:
+    """The ids of some words of a vocabulary."""
+    if not tokens:
+        return ()
+    words = tokenizer.pieces(range(tokenizer.vocabulary_size))
+    ids = {word: i for i, word in enumerate(words)}
+    for token in tokens:
+        if ids.get(token, EOS_ID) == EOS_ID:
+            raise InputError(
+                "suppressed_tokens must be words of the target vocabulary other than the end "
+                f"token. Received: {token!r}"
+            )
+    return tuple(ids[token] for token in tokens)
 
 
 def _all_different(texts: tf.Tensor, scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

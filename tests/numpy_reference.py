@@ -96,6 +96,7 @@ def positional_encoding(position: int, d_model: int) -> np.ndarray:
 ACTIVATIONS = {
     "relu": lambda x: np.maximum(0.0, x),
     "gelu": lambda x: x * 0.5 * (1.0 + np.vectorize(math.erf)(x / math.sqrt(2.0))),
+    "gelu_sigmoid": lambda x: x / (1.0 + np.exp(-1.702 * x)),
     "swish": lambda x: x / (1.0 + np.exp(-x)),
 }
 
@@ -167,16 +168,20 @@ class Forward:
     def embed(self, ids: np.ndarray, side: str) -> np.ndarray:
         """Section 3.4 and 3.5: embedding * sqrt(d_model) + position; padding is no word."""
         c = self.config
+        scale = math.sqrt(c.d_model) if c.scale_embedding else 1.0
         name = "target_embedding" if c.tying == "three-way" else f"{side}_embedding"
         matrix = self.weights[f"{name}/embeddings"]
         rows = []
         for position, word in enumerate(ids):
-            vector = matrix[word] * math.sqrt(c.d_model) if word else np.zeros(c.d_model)
+            vector = matrix[word] * scale if word else np.zeros(c.d_model)
             if c.positions == "learned":
                 last = c.maximum_positions - 1
                 rows.append(vector + self.weights[f"{side}_positions/vectors"][min(position, last)])
-            else:
-                rows.append(vector + positional_encoding(position, c.d_model))
+                continue
+            encoding = positional_encoding(position, c.d_model)
+            if c.positions == "sinusoidal-halves":
+                encoding = np.concatenate([encoding[0::2], encoding[1::2]])
+            rows.append(vector + encoding)
         return np.stack(rows)
 
     def residual(self, x: np.ndarray, prefix: str, sublayer) -> np.ndarray:
@@ -228,7 +233,8 @@ class Forward:
             y = self.attend(y, f"decoder/layer_{i}/cross_attention", memory, real_source)
             y = self.feed_forward(y, f"decoder/layer_{i}/feed_forward")
         name = "output_projection" if self.config.tying == "none" else "target_embedding"
-        return self.finish(y, "decoder") @ self.weights[f"{name}/embeddings"].T
+        logits = self.finish(y, "decoder") @ self.weights[f"{name}/embeddings"].T
+        return logits + self.weights.get(f"{name}/output_bias", 0.0)
 
 
 def parameter_count(config) -> int:
@@ -250,4 +256,5 @@ def parameter_count(config) -> int:
         "none": 2 * config.vocabulary_size + source_words,
     }[config.tying]
     positions = 2 * config.maximum_positions * d if config.positions == "learned" else 0
-    return encoder + decoder + final_norms + words * d + positions
+    output_bias = config.vocabulary_size if config.output_bias else 0
+    return encoder + decoder + final_norms + words * d + positions + output_bias

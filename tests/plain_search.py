@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.search import EMPTY_SCORE, SearchState, beam_search
+from keras_transformer.search_rules import SearchRules
 
 PAD, BOS, EOS = 0, 1, 2
 
@@ -62,11 +63,15 @@ class Language:
             {"layers": caches}, state.sentences
         )
 
-    def search(self, sentences, limits, beam_size, alpha):
+    def search(self, sentences, limits, beam_size, alpha=0.6, **rules):
         state = self.state(sentences, beam_size)
         limits = tf.convert_to_tensor(limits, tf.int32)
         return beam_search(
-            self.step, state, beam_size=beam_size, alpha=alpha, maximum_lengths=limits
+            self.step,
+            state,
+            beam_size=beam_size,
+            maximum_lengths=limits,
+            rules=SearchRules(alpha, **rules),
         )
 
     def function(self, beam_size, alpha):
@@ -108,6 +113,38 @@ def plain_beam(language, sentence, limit, beam_size, alpha):
         finished = sorted(finished + ended, reverse=True)[:beam_size]
         opened = [x for x in candidates if x[1][-1] != EOS][:beam_size]
     return [score for score, _ in finished]
+
+
+def plain_beam_by_rules(language, sentence, limit, beam_size, rules):
+    """The search under any rules, for one sentence, with its stopping: scores and tokens."""
+
+    def score(total, tokens):
+        n = len(tokens)
+        return total / (
+            n**rules.alpha if rules.length_penalty == "power" else penalty(n, rules.alpha)
+        )
+
+    opened, finished = [(0.0, ())], []
+    for length in range(1, limit + 1):
+        candidates = []
+        for total, tokens in opened:
+            log_p = language.log_probabilities(sentence, tokens)
+            if length < limit:
+                taken = set(range(EOS, language.vocabulary_size)) - set(rules.suppressed_ids)
+                candidates += [(total + log_p[token], (*tokens, token)) for token in taken]
+            else:
+                cost = log_p[EOS] if rules.forced_end == "scored" else 0.0
+                candidates.append((total + cost, (*tokens, EOS)))
+        candidates = sorted(candidates, reverse=True)[: 2 * beam_size]
+        may_end = candidates[:beam_size] if rules.ends_within == "beam" else candidates
+        ended = [(score(total, x), x) for total, x in may_end if x[-1] == EOS]
+        finished = sorted(finished + ended, reverse=True)[:beam_size]
+        opened = [x for x in candidates if x[1][-1] != EOS][:beam_size]
+        if len(finished) == beam_size and opened and rules.early_stopping != "never":
+            best_now = score(opened[0][0], opened[0][1])
+            if rules.early_stopping == "full_beam" or best_now <= finished[-1][0]:
+                break
+    return finished
 
 
 def greedy(language, sentence, limit):

@@ -85,7 +85,10 @@ def in_graph(tokenizer: SubwordTokenizer, texts: list) -> list[list[int]]:
 
 
 def out_of_graph(tokenizer: SubwordTokenizer, rows: list, width: int | None = None) -> list[bytes]:
+    return tokenizer.decode_graph(padded(rows, width)).numpy().tolist()
+
+
+def padded(rows: list, width: int | None = None) -> tf.Tensor:
     width = max(map(len, rows), default=0) if width is None else width
     matrix = [list(row) + [PAD_ID] * (width - len(row)) for row in rows]
-    ids = tf.constant(matrix, tf.int32, shape=[len(rows), width])
-    return tokenizer.decode_graph(ids).numpy().tolist()
+    return tf.constant(matrix, tf.int32, shape=[len(rows), width])

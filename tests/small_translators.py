@@ -15,7 +15,8 @@ from keras_transformer import (
     TransformerConfig,
     build_transformer,
 )
-from keras_transformer.tokenizer import BOS_ID, EOS_ID, TranslationTokenizer
+from keras_transformer.tokenizer import BOS_ID, EOS_ID
+from keras_transformer.translation_tokenizer import TranslationTokenizer
 from trainers.checkpoints import save_model
 from trainers.recipe import Recipe
 from trainers.run import RunDirectory

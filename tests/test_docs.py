@@ -19,10 +19,12 @@ from numpy_reference import parameter_count
 from keras_transformer import TransformerConfig
 from keras_transformer.cli import COMMANDS, main
 from keras_transformer.command_line import command_line
+from trainers.imported import import_marian
 from trainers.recipe import load_recipe, shipped_recipes
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CHECKPOINT = ROOT / "tests" / "data" / "marian-en-de-tiny"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 PACKAGES = ("keras_transformer", "trainers", "export")
 
@@ -118,6 +120,15 @@ def workplace(tmp_path_factory) -> Path:
     with contextlib.chdir(folder):
         assert main(["train", "my-recipe.yaml", "--run-dir", "runs/mine"]) == 0
     shutil.copytree(folder / "runs/mine", folder / "runs/demo")
+    shutil.copytree(CHECKPOINT, folder / "opus-mt-en-de")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory) -> Path:
+    """A folder with the run that recipes of a fine-tuning go on from."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    import_marian(CHECKPOINT, folder / "runs" / "opus-mt-en-de")
     return folder
 
 
@@ -216,7 +227,8 @@ def test_every_reason_stands_right_before_its_block():
     [(page, block) for page, block in ALL_BLOCKS if block.language == "bash"],
     ids=[f"{page_name(p)}:{b.line}" for p, b in ALL_BLOCKS if b.language == "bash"],
 )
-def test_commands_are_ones_that_exist(page, block, capsys):
+def test_commands_are_ones_that_exist(page, block, pretrained, monkeypatch, capsys):
+    monkeypatch.chdir(pretrained)
     for words in commands(block.text):
         for name, *arguments in parts(words):
             if name != "keras-transformer":
@@ -243,7 +255,8 @@ def test_every_command_is_shown():
     assert shown >= set(COMMANDS) - {"demo", "benchmark"}
 
 
-def test_yaml_blocks_are_recipes(tmp_path):
+def test_yaml_blocks_are_recipes(tmp_path, pretrained, monkeypatch):
+    monkeypatch.chdir(pretrained)
     texts = [block.text for _, block in ALL_BLOCKS if block.language == "yaml"]
     assert texts
     for text in texts:
@@ -273,8 +286,8 @@ def test_files_and_keys_in_the_text_exist(page):
     ):
         assert (ROOT / name).exists(), name
     for section, key in re.findall(r"`(data|tokenizer|model|training|decoding)\.(\w+)", text):
-        # `model.fit` is a method, `model.keras` and `model.py` are files.
-        assert key in {*resolved[section], "fit", "keras", "py"}, f"{section}.{key}"
+        # `model.fit` is a method, `model.keras` and others are files.
+        assert key in {*resolved[section], "fit", "keras", "py", "safetensors"}, f"{section}.{key}"
 
 
 def test_architecture_names_every_module():

@@ -4,13 +4,14 @@ import ast
 import dataclasses
 import importlib.metadata
 import re
+import typing
 from pathlib import Path
 
 import pytest
 
 import keras_transformer
 from keras_transformer import TransformerConfig
-from trainers.recipe import Recipe, load_recipe, shipped_recipes
+from trainers.recipe import Recipe, shipped_recipes
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("keras_transformer", "trainers", "export")
@@ -33,6 +34,7 @@ FLOORS = {
     "keras_transformer.model": 1,
     "keras_transformer.forced_decoding": 2,
     "keras_transformer.translator": 2,
+    "keras_transformer.translation_tokenizer": 2,
     "keras_transformer.marian": 2,
     "keras_transformer": 2,
     "keras_transformer.diagnosis": 3,
@@ -160,13 +162,13 @@ def test_every_key_of_a_recipe_is_commented(path):
 
 @pytest.mark.parametrize("path", shipped_recipes(), ids=lambda path: path.name)
 def test_every_recipe_shows_every_key_of_its_sections(path):
-    resolved = load_recipe(path).to_dict()
     text = path.read_text()
-    sections = [field.name for field in dataclasses.fields(Recipe) if field.name != "model"]
-    for name in sections:
+    is_new = "initial_run: null" in text  # Others take tokenizer and decoding from their first run.
+    sections = typing.get_type_hints(Recipe)
+    for name in ("data", "tokenizer", "training", "decoding") if is_new else ("data", "training"):
         section = text.split(f"\n{name}:")[1].split("\n\n")[0]
         shown = re.findall(r"^  (\w+):", section, re.M)
-        assert shown == list(resolved[name])
+        assert shown == [field.name for field in dataclasses.fields(sections[name])]
 
 
 def test_the_recipe_for_your_own_files_explains_every_key_of_the_model_with_its_default():

@@ -18,6 +18,7 @@ from keras_transformer import (
     TransformerSchedule,
 )
 from keras_transformer.search import beam_search
+from keras_transformer.search_rules import SearchRules
 
 # Ids below are pad, start, end and unknown.
 _FIRST_WORD = 4
@@ -138,8 +139,8 @@ def measure_decode(
             step_without_end,
             state,
             beam_size=beam_size,
-            alpha=0.6,
             maximum_lengths=tf.fill([tf.shape(source)[0]], new_tokens),
+            rules=SearchRules(),
         )
 
     result = search(tf.constant(source))

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import shutil
+import time
 import zipfile
 from pathlib import Path
 
@@ -177,6 +178,11 @@ class Checkpoints:
             InputError: where there are fewer checkpoints, or their shapes differ.
         """
         steps = self.steps()
+        if not steps:
+            raise InputError(
+                f"{self.directory} has 0 checkpoints, which 'train' writes; an imported run has "
+                f"its model.keras alone. Received: {last}"
+            )
         if not 1 <= last <= len(steps):
             raise InputError(
                 f"{self.directory} has {len(steps)} checkpoints; the number to average must be "
@@ -244,13 +250,25 @@ def load_model(path: str | Path, compile: bool = False) -> Transformer:
 def save_model(model: keras.Model, path: str | Path) -> None:
     """Writes a `.keras` file under another name and renames it.
 
+    Keras holds all weights in memory a second time where it writes such a file. Here they go
+    through a file of their own, in the same folder, which is then put into the archive.
+
     Raises:
         InputError: where it cannot be written.
     """
     path = Path(path)
     partial = path.with_name(f".writing-{path.name}")
+    weights = path.with_name(f".writing-{path.name}.weights.h5")
     try:
-        _write_model(model, partial)
+        _check_room(model, partial, files=2)
+        model.save_weights(weights)
+        config = json.dumps(keras.saving.serialize_keras_object(model))
+        metadata = json.dumps({"keras_version": keras.__version__, "date_saved": time.ctime()})
+        with zipfile.ZipFile(partial, "w") as archive:
+            archive.writestr("metadata.json", metadata)
+            archive.writestr("config.json", config)
+            archive.write(weights, "model.weights.h5")
+        flush(partial)
         partial.replace(path)
         flush(path.parent)
     except (OSError, RuntimeError) as error:  # HDF5 raises both when a disk is full
@@ -259,6 +277,8 @@ def save_model(model: keras.Model, path: str | Path) -> None:
         raise InputError(
             f"A model must be writable to {path}. Received: {_first_line(error)}"
         ) from error
+    finally:
+        weights.unlink(missing_ok=True)
 
 
 def _seeds(model: keras.Model) -> list[keras.Variable]:
@@ -267,19 +287,24 @@ def _seeds(model: keras.Model) -> list[keras.Variable]:
 
 
 def _write_model(model: keras.Model, path: Path) -> None:
-    """Writes a `.keras` file to disk, where there is room for it.
+    """Writes a `.keras` file to disk, where there is room for it."""
+    _check_room(model, path)
+    model.save(path)
+    flush(path)
 
-    Keras may write the weights by HDF5 straight to the disk, which ends the whole process by a
-    segmentation fault where the disk fills up: so the room is asked of the system beforehand.
+
+def _check_room(model: keras.Model, path: Path, files: int = 1) -> None:
+    """Asks the system for the room of some files of a model, beside one another; gives it back.
+
+    Where HDF5 writes the weights straight to the disk, and the disk fills up, the whole process
+    ends by a segmentation fault.
     """
     variables = [*model.variables, *getattr(getattr(model, "optimizer", None), "variables", [])]
     # HDF5 takes about 1.5 kB for the name and place of a variable.
     size = sum(math.prod(v.shape) * tf.as_dtype(v.dtype).size + 2048 for v in variables)
     with path.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, size)
+        os.posix_fallocate(file.fileno(), 0, files * size)
     path.unlink()
-    model.save(path)
-    flush(path)
 
 
 def _make_folder(path: Path) -> None:

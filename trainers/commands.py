@@ -1,4 +1,4 @@
-"""The commands that train: `prepare`, `train`, `average` and `benchmark`."""
+"""The commands that make runs: `prepare`, `train`, `average`, `import-marian`, `benchmark`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def prepare(options: argparse.Namespace) -> int:
     from trainers.prepare import prepare_corpus
     from trainers.recipe import load_recipe
 
-    recipe = load_recipe(options.recipe, options.overrides)
+    recipe = load_recipe(options.recipe, options.overrides, _run_directory(options))
     folder = options.prepared_dir or recipe.data.prepared_dir
     if folder is None:
         folder = _run_directory(options) / "prepared"
@@ -45,8 +45,8 @@ def train(options: argparse.Namespace) -> int:
     from trainers.trainer import Trainer
     from trainers.workers import WorkerLost
 
-    recipe = load_recipe(options.recipe, options.overrides)
     run = _run_directory(options)
+    recipe = load_recipe(options.recipe, options.overrides, run)
     if options.workers is not None:
         if recipe.training.devices is not None:
             raise InputError(
@@ -85,6 +85,25 @@ def average(options: argparse.Namespace) -> int:
         {"model": str(run.model_path), "checkpoints": model.checkpoints},
         f"{run.model_path}: {model.what}",
     )
+
+
+def import_marian(options: argparse.Namespace) -> int:
+    """Makes a run directory of an OPUS-MT or Marian checkpoint."""
+    from trainers import imported
+
+    result = imported.import_marian(
+        options.checkpoint,
+        options.run_dir,
+        options.source_language,
+        options.target_language,
+        options.normalize_punctuation,
+    )
+    languages = [result[f"{side}_language"] or "?" for side in ("source", "target")]
+    text = (
+        f"{result['run_dir']}: {' to '.join(languages)}, {result['parameters']:,} parameters, "
+        f"{result['vocabulary_size']:,} words"
+    )
+    return print_result(options, result, text)
 
 
 def benchmark(options: argparse.Namespace) -> int:

@@ -4,9 +4,27 @@ from __future__ import annotations
 
 import keras
 
-from keras_transformer import SmoothedCrossEntropy, Transformer, TransformerSchedule
-from keras_transformer.tokenizer import TranslationTokenizer
+from keras_transformer import (
+    SmoothedCrossEntropy,
+    Transformer,
+    TransformerConfig,
+    TransformerSchedule,
+)
+from keras_transformer.translation_tokenizer import TranslationTokenizer
 from trainers.recipe import Recipe
+
+
+def config_of(recipe: Recipe, tokenizer: TranslationTokenizer) -> TransformerConfig:
+    """The config of a recipe's model.
+
+    Args:
+        recipe: `Recipe`.
+        tokenizer: `TranslationTokenizer`, which knows the sizes of the vocabularies.
+    """
+    source_vocabulary_size = None
+    if not tokenizer.shared:
+        source_vocabulary_size = tokenizer.source.vocabulary_size
+    return recipe.transformer_config(tokenizer.target.vocabulary_size, source_vocabulary_size)
 
 
 def new_model(recipe: Recipe, tokenizer: TranslationTokenizer) -> Transformer:
@@ -20,10 +38,7 @@ def new_model(recipe: Recipe, tokenizer: TranslationTokenizer) -> Transformer:
         tokenizer: `TranslationTokenizer`, which knows the sizes of the vocabularies.
     """
     training = recipe.training
-    source_vocabulary_size = None
-    if not tokenizer.shared:
-        source_vocabulary_size = tokenizer.source.vocabulary_size
-    config = recipe.transformer_config(tokenizer.target.vocabulary_size, source_vocabulary_size)
+    config = config_of(recipe, tokenizer)
     model = Transformer(config, dtype=training.precision)
     optimizer = keras.optimizers.Adam(
         TransformerSchedule(config.d_model, training.warmup_steps, training.learning_rate_factor),

@@ -19,11 +19,13 @@ import tqdm
 
 from keras_transformer.errors import InputError
 from keras_transformer.folder_lock import folder_lock
-from keras_transformer.tokenizer import EOS_ID, SubwordTokenizer, TranslationTokenizer
+from keras_transformer.tokenizer import EOS_ID, SubwordTokenizer
+from keras_transformer.translation_tokenizer import TranslationTokenizer
 from trainers.corpus import CorpusSource, Stretch
 from trainers.pair_filter import pair_hashes
 from trainers.prepared import FORMAT, MANIFEST, PreparedCorpus
 from trainers.recipe import Recipe
+from trainers.run import RunDirectory
 from trainers.shard_writer import Arrays, ShardWriter, writing_to
 from trainers.splits import open_split
 
@@ -54,22 +56,27 @@ def prepare_corpus(
         recipe: `Recipe`.
         folder: path of the folder. Another process that prepares in it is waited for.
         progress: whether to tell on stderr what is done.
-        tokenizer: `TranslationTokenizer` to use in the place of one trained on the corpus.
+        tokenizer: `TranslationTokenizer` to use in the place of one trained on the corpus. `None`
+            takes that of `training.initial_run`, where there is one.
 
     Returns:
         A `PreparedCorpus`.
 
     Raises:
-        InputError: if the corpus cannot be read, if its sides differ in length, if a tokenizer
-            cannot be trained on it, if the folder cannot be written to (a full disk), or if a
-            prepared file is damaged.
+        InputError: if the recipe has no `data.train`, if the corpus cannot be read, if its sides
+            differ in length, if a tokenizer cannot be trained on it, if the folder cannot be
+            written to (a full disk), or if a prepared file is damaged.
     """
+    recipe.check_trains()
     folder = Path(folder)
+    if tokenizer is None and recipe.training.initial_run is not None:
+        tokenizer = RunDirectory(recipe.training.initial_run).load_tokenizer()
     source = open_split(recipe.data, "train")
     source.check()
     fingerprints = source.fingerprints()
     content = [*fingerprints.values(), recipe.data.source_language, recipe.data.target_language]
-    section = vars(recipe.tokenizer)
+    section = vars(recipe.tokenizer).copy()
+    del section["normalize_punctuation"]  # of imported tokenizers only
     tokenizer_folder = folder / f"tokenizer-{_short_hash([*content, section])}"
 
     def finished() -> PreparedCorpus | None:

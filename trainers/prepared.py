@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from keras_transformer.errors import InputError
-from keras_transformer.tokenizer import TranslationTokenizer
+from keras_transformer.translation_tokenizer import TranslationTokenizer
 from trainers.pair_filter import filter_pairs
 from trainers.recipe_keys import DataSection
 from trainers.token_sequences import TokenRows, flat_places, starts_of

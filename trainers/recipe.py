@@ -10,6 +10,7 @@ from typing import Any
 
 from keras_transformer.config import PRESETS, TransformerConfig
 from keras_transformer.errors import InputError
+from trainers.initial_run import take_over
 from trainers.recipe_keys import (
     DataSection,
     DecodingSection,
@@ -24,6 +25,7 @@ from trainers.yaml_text import dump_yaml, parse_yaml, read_yaml
 _RECIPE_FOLDERS = (Path(__file__).parent / "recipes", Path(__file__).parent.parent / "recipes")
 
 _MODEL_KEYS = {field.name for field in dataclasses.fields(ModelSection)}
+_TOKENIZER_KEYS = {field.name for field in dataclasses.fields(TokenizerSection)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,15 +59,27 @@ class Recipe:
     decoding: DecodingSection
 
     def __post_init__(self) -> None:
+        training = self.training
+        if self.data.train is not None:
+            if training.steps is None and training.minutes is None:
+                raise InputError(
+                    "training.steps must be an integer, or training.minutes a number, so that the "
+                    "run ends. Received: null for both"
+                )
+            if self.tokenizer.kind == "marian" and training.initial_run is None:
+                raise InputError(
+                    "tokenizer.kind must be 'bpe' or 'unigram' unless training.initial_run names "
+                    "an imported run: a marian tokenizer is never learned. Received: 'marian'"
+                )
         if not self.tokenizer.shared and self.model.tying == "three-way":
             raise InputError(
                 "model.tying must be 'output' or 'none' where tokenizer.shared is false. "
                 "Received: 'three-way'"
             )
-        if self.training.batch_tokens < self.data.maximum_length:
+        if training.batch_tokens < self.data.maximum_length:
             raise InputError(
                 "training.batch_tokens must be at least data.maximum_length, which is "
-                f"{self.data.maximum_length}. Received: {self.training.batch_tokens}"
+                f"{self.data.maximum_length}. Received: {training.batch_tokens}"
             )
         if self.model.positions == "learned" and (
             self.model.maximum_positions < self.data.maximum_length
@@ -78,6 +92,18 @@ class Recipe:
             self.transformer_config(1000, None if self.tokenizer.shared else 1000)
         except InputError as error:
             raise InputError(f"model.{error}") from None
+
+    def check_trains(self) -> None:
+        """Refuses a recipe of an imported run where something is to be learned.
+
+        Raises:
+            InputError: where there is no `data.train`.
+        """
+        if self.data.train is None:
+            raise InputError(
+                "data.train must be given, the pairs to learn from; an imported run is trained "
+                "further by a recipe whose training.initial_run names it. Received: null"
+            )
 
     def transformer_config(
         self, vocabulary_size: int, source_vocabulary_size: int | None = None
@@ -96,13 +122,20 @@ class Recipe:
         return TransformerConfig(vocabulary_size, source_vocabulary_size, **fields)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Recipe:
+    def from_dict(cls, values: Mapping[str, Any], run: str | Path | None = None) -> Recipe:
         """A recipe from nested dicts, as `to_dict` gives; keys left out take their defaults.
+
+        Or, where `training.initial_run` names a run, its values in `model`, `tokenizer` and
+        `decoding`.
+
+        Args:
+            values: nested dicts.
+            run: path of the run directory that the recipe is for, as for `load_recipe`.
 
         Raises:
             InputError: naming the dotted key, what was expected and what was received.
         """
-        return build(cls, _with_preset(values))
+        return build(cls, _with_preset(_with_initial_run(values, run)))
 
     def to_dict(self) -> dict[str, Any]:
         """Nested dicts in plain Python types, with every default written out."""
@@ -110,8 +143,9 @@ class Recipe:
         for split in ("train", "validation", "test"):
             if files := getattr(self.data, split):
                 values["data"][split] = files.given()
-        if values["training"]["devices"]:
-            values["training"]["devices"] = list(values["training"]["devices"])
+        for section, name in (("training", "devices"), ("decoding", "suppressed_tokens")):
+            if values[section][name]:
+                values[section][name] = list(values[section][name])
         return values
 
     def to_yaml(self) -> str:
@@ -136,12 +170,16 @@ class Recipe:
             raise InputError(f"A recipe must be writable to {path}. Received: {error}") from error
 
 
-def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+def load_recipe(
+    path: str | Path, overrides: Sequence[str] = (), run: str | Path | None = None
+) -> Recipe:
     """Reads a recipe and checks all of it.
 
     Args:
         path: path of a YAML file, or the name of a shipped recipe.
         overrides: strings `KEY.PATH=VALUE`, the value in YAML, that replace keys of the file.
+        run: path of the run directory that the recipe is for. A fine-tuning that has begun there
+            does not need its `training.initial_run` any more.
 
     Returns:
         A `Recipe`.
@@ -167,7 +205,7 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
             )
     where = f"{path} with {' '.join(overrides)}" if overrides else path
     try:
-        return Recipe.from_dict(values)
+        return Recipe.from_dict(values, run)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
 
@@ -205,6 +243,30 @@ def _override(values: dict[str, Any], override: str) -> None:
                 f"{section} in override {dotted} must be a section. Received: {show(values)}"
             )
     values[name] = parse_yaml(text, f"override {override}")
+
+
+def _with_initial_run(values: Mapping[str, Any], run: str | Path | None) -> Mapping[str, Any]:
+    """Writes out what a fine-tuning takes over, unless all of it is there already."""
+    sections = [values.get(name) or {} for name in ("training", "model", "tokenizer")]
+    if not all(isinstance(section, Mapping) for section in sections):
+        return values  # The sections say what is wrong with them.
+    training, model, tokenizer = sections
+    initial_run = training.get("initial_run")
+    if not isinstance(initial_run, str) or not initial_run:
+        return values
+    if set(model) >= _MODEL_KEYS and set(tokenizer) >= _TOKENIZER_KEYS:
+        return values
+    if run is not None and (begun := Path(run) / "recipe.yaml").exists():
+        recipe = load_recipe(begun)
+        if recipe.training.initial_run == initial_run:
+            return take_over(values, recipe.to_dict(), initial_run)
+    path = Path(initial_run) / "recipe.yaml"
+    if not path.exists():
+        raise InputError(
+            "training.initial_run must be a run directory, with a recipe.yaml. "
+            f"Received: {show(initial_run)}"
+        )
+    return take_over(values, load_recipe(path).to_dict(), initial_run)
 
 
 def _with_preset(values: Mapping[str, Any]) -> Mapping[str, Any]:

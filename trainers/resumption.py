@@ -6,34 +6,45 @@ import json
 from pathlib import Path
 
 from keras_transformer.errors import InputError
-from keras_transformer.tokenizer import TranslationTokenizer
+from keras_transformer.translation_tokenizer import TranslationTokenizer
 from trainers.recipe import Recipe
 from trainers.run import RunDirectory
 from trainers.splits import open_split
 
 # How fast a run trains, when it ends, and what it logs and keeps, may change from one start to the
 # next: what it learns from an update does not depend on them.
-CHANGEABLE = {
-    ("training", name)
-    for name in (
-        "steps",
-        "minutes",
-        "devices",
-        "accumulate_steps",
-        "checkpoint_every_steps",
-        "checkpoint_every_minutes",
-        "keep_checkpoints",
-        "average_checkpoints",
-        "validate_every_steps",
-        "validation_bleu_sentences",
-        "log_every_steps",
-    )
-} | {
-    ("decoding", "beam_size"),
-    ("decoding", "alpha"),
-    ("decoding", "batch_sentences"),
-    ("data", "prepared_dir"),
-}
+CHANGEABLE = (
+    {
+        ("training", name)
+        for name in (
+            "steps",
+            "minutes",
+            "devices",
+            "accumulate_steps",
+            "checkpoint_every_steps",
+            "checkpoint_every_minutes",
+            "keep_checkpoints",
+            "average_checkpoints",
+            "validate_every_steps",
+            "validation_bleu_sentences",
+            "log_every_steps",
+        )
+    }
+    | {
+        ("decoding", name)
+        for name in (
+            "beam_size",
+            "alpha",
+            "length_penalty",
+            "early_stopping",
+            "ends_within",
+            "forced_end",
+            "suppressed_tokens",
+            "batch_sentences",
+        )
+    }
+    | {("data", "prepared_dir")}
+)
 
 
 def check_same_recipe(before: Recipe, now: Recipe, run: Path) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from keras_transformer import Transformer
 from keras_transformer.errors import InputError
-from keras_transformer.tokenizer import TranslationTokenizer
+from keras_transformer.translation_tokenizer import TranslationTokenizer
 from keras_transformer.translator import Translator
 from trainers.checkpoints import Checkpoints, load_model, save_model
 from trainers.recipe import Recipe, load_recipe
@@ -76,8 +76,8 @@ class RunDirectory:
 
         Args:
             model: `Transformer` in the place of the averaged model.
-            **decoding: in the place of the recipe's `beam_size`, `alpha`, `maximum_extra_length`
-                or `maximum_source_length`, where it is not None.
+            **decoding: keys of the recipe's section `decoding` in the place of its own, where they
+                are not None.
         """
         recipe = self.load_recipe()
         return translator_of(recipe, model or self.load_model(), self.load_tokenizer(), **decoding)
@@ -128,11 +128,11 @@ def translator_of(
         tokenizer: `TranslationTokenizer` of the model.
         **decoding: as for `RunDirectory.load_translator`.
     """
-    settings = {
-        name: getattr(recipe.decoding, name)
-        for name in ("beam_size", "alpha", "maximum_extra_length", "maximum_source_length")
+    settings = vars(recipe.decoding) | {
+        name: value for name, value in decoding.items() if value is not None
     }
-    settings |= {name: value for name, value in decoding.items() if value is not None}
+    del settings["batch_sentences"]
+    settings["suppressed_tokens"] = settings["suppressed_tokens"] or ()
     return Translator(model, tokenizer, **settings)
 
 

@@ -33,7 +33,10 @@ def show(value: Any) -> str:
 
 
 def key(default: Any = dataclasses.MISSING, **limits: Any) -> Any:
-    """A key of a section with its limits: `above`, `at_least`, `below`, `at_most`, `choices`."""
+    """A key of a section with its limits: `above`, `at_least`, `below`, `at_most`, `choices`.
+
+    With `offer_null=False` errors do not propose null, which is for few recipes only.
+    """
     return dataclasses.field(default=default, metadata=limits)
 
 
@@ -92,7 +95,8 @@ def build(cls: type, values: Any, path: str = "", root: type | None = None) -> A
         kind, optional = kinds[field.name]
         given = values.get(field.name)
         if dataclasses.is_dataclass(kind):
-            if given is not None or not optional:
+            is_missing = field.name not in values and field.default is dataclasses.MISSING
+            if given is not None or not optional or is_missing:
                 values[field.name] = build(kind, given, _join(path, field.name), root)
         elif field.name not in values and field.default is dataclasses.MISSING:
             raise InputError(
@@ -131,7 +135,7 @@ def _checked(field: dataclasses.Field, kind: Any, optional: bool, value: Any) ->
         fits = fits and value != ""
         fits = fits and not (kind is float and not abs(value) <= sys.float_info.max)  # inf, nan
     if not fits:
-        expected += " or null" if optional else ""
+        expected += " or null" if optional and field.metadata.get("offer_null", True) else ""
         raise InputError(f"{field.name} must be {expected}. Received: {show(value)}")
     _check_limits(field, value)
     return value
@@ -140,6 +144,7 @@ def _checked(field: dataclasses.Field, kind: Any, optional: bool, value: Any) ->
 def _check_limits(field: dataclasses.Field, value: Any) -> None:
     limits = dict(field.metadata)
     choices = limits.pop("choices", None)
+    limits.pop("offer_null", None)
     if choices is not None and value not in choices:
         expected = " or ".join(repr(choice) for choice in choices)
         near = difflib.get_close_matches(value, choices, n=1)

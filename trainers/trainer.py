@@ -12,13 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import keras
+import numpy as np
 
 from keras_transformer import Transformer
 from keras_transformer.command_io import say
 from keras_transformer.errors import InputError
 from trainers import callbacks
 from trainers.batching import TokenBatches
-from trainers.new_model import new_model
+from trainers.initial_run import initial_weights, weights_fingerprint
+from trainers.new_model import config_of, new_model
 from trainers.precision import resolve_precision
 from trainers.prepare import prepare_corpus
 from trainers.prepared import PreparedCorpus
@@ -34,7 +36,8 @@ from trainers.strategy import create_strategy, local_replicas
 from trainers.validation import validation_of
 from trainers.workers import WorkerLost, Workers
 
-_Data = tuple[PreparedCorpus, TokenBatches]
+# The last are the weights that a fine-tuning starts from, None for random ones or a checkpoint's.
+_Data = tuple[PreparedCorpus, TokenBatches, list[np.ndarray] | None]
 
 
 class Trainer:
@@ -53,10 +56,11 @@ class Trainer:
 
     Raises:
         InputError: where the directory holds a run of another recipe, or cannot be made; where a
-            file of the recipe's data is missing.
+            file of the recipe's data is missing, or the recipe is one of an imported run.
     """
 
     def __init__(self, recipe: Recipe, run_directory: str | Path) -> None:
+        recipe.check_trains()
         self.workers = Workers()
         self.stop = StopSignal()
         precision = resolve_precision(recipe.training.precision)
@@ -111,13 +115,17 @@ class Trainer:
         data = self._in_turn(lambda: self._prepare(strategy.num_replicas_in_sync))
         if data is None:
             return self._before_training()
-        corpus, batches = data
-        self._check_same_start(corpus)
+        corpus, batches, weights = data
+        self._check_same_start(corpus, weights)
         with strategy.scope():
             keras.utils.set_random_seed(self.recipe.training.seed)
             resumed = self.run.checkpoints().load_latest()
             if resumed is None:
                 model = new_model(self.recipe, corpus.tokenizer)
+                if weights is not None:
+                    for variable, value in zip(model.trainable_variables, weights, strict=True):
+                        variable.assign(value)
+                    self._say(f"starting from the model of {self.recipe.training.initial_run}")
                 state = {"step": 0, "batches": 0, "seconds": 0.0}
                 if RunLog(self.run.path).lines():
                     self._say("there are no checkpoints: the run begins anew")
@@ -162,22 +170,26 @@ class Trainer:
         self._say("stopped by a signal before training; the same command starts it")
         return self.stop.requested or signal.SIGTERM  # or another worker's
 
-    def _check_same_start(self, corpus: PreparedCorpus) -> None:
-        """Has all workers start from the same checkpoint and corpus, which they find by themselves.
+    def _check_same_start(self, corpus: PreparedCorpus, weights: list[np.ndarray] | None) -> None:
+        """Has all workers start from the same weights and corpus, which they find by themselves.
 
         A file system that hosts share may show some of them what was there a moment ago.
         """
         step = max(self.run.checkpoints().steps(), default=0)
-        content = hashlib.sha256(json.dumps(corpus.fingerprints, sort_keys=True).encode())
+        facts = [corpus.fingerprints, weights and weights_fingerprint(weights)]
+        content = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
         if not self.workers.as_chief(step, int(content.hexdigest()[:12], 16)):
             raise WorkerLost(
-                "All workers must see the same corpus and checkpoints as the chief; start them "
-                f"again. Received: step {step} and corpus {content.hexdigest()[:12]} on worker "
+                "All workers must see the same corpus and weights as the chief; start them "
+                f"again. Received: step {step} and content {content.hexdigest()[:12]} on worker "
                 f"{self.workers.index}"
             )
 
     def _prepare(self, replicas: int) -> _Data:
-        """The tokenized corpus and its batches; recipe and tokenizer in the run directory."""
+        """The tokenized corpus, its batches, and the weights that a fine-tuning starts from.
+
+        Recipe and tokenizer are in the run directory then.
+        """
         recipe, run = self.recipe, self.run
         if recipe.training.batch_tokens < 2 * replicas:
             raise InputError(
@@ -199,14 +211,22 @@ class Trainer:
                     f"Received: {name}={of_this!r} on worker {self.workers.index}"
                 )
             corpus = prepare_corpus(recipe, folder, progress=False, tokenizer=tokenizer)
-            return corpus, self._batches(corpus, replicas)
+            return corpus, self._batches(corpus, replicas), self._initial_weights(corpus)
         corpus = prepare_corpus(recipe, folder, tokenizer=tokenizer)
         batches = self._batches(corpus, replicas)
+        weights = self._initial_weights(corpus)
         # The recipe comes first: a tokenizer alone would serve whatever recipe is tried next.
         recipe.save(run.recipe_path)
         if tokenizer is None:
             corpus.tokenizer.save(run.tokenizer_path)
-        return corpus, batches
+        return corpus, batches, weights
+
+    def _initial_weights(self, corpus: PreparedCorpus) -> list[np.ndarray] | None:
+        """Those of `training.initial_run`, which a run with a checkpoint needs no more."""
+        initial_run = self.recipe.training.initial_run
+        if initial_run is None or self.run.checkpoints().steps():
+            return None
+        return initial_weights(initial_run, config_of(self.recipe, corpus.tokenizer))
 
     def _batches(self, corpus: PreparedCorpus, replicas: int) -> TokenBatches:
         """The corpus, filtered and divided into batches."""

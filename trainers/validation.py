@@ -10,7 +10,7 @@ from keras import metrics
 
 from keras_transformer import Perplexity, SmoothedCrossEntropy, TokenAccuracy, Transformer
 from keras_transformer.errors import InputError
-from keras_transformer.tokenizer import TranslationTokenizer
+from keras_transformer.translation_tokenizer import TranslationTokenizer
 from keras_transformer.translator import Translator
 from trainers.batching import TokenBatches
 from trainers.corpus import ParallelCorpus

@@ -105,6 +105,7 @@ def score(export: ExaminedExport) -> str:
     if "score" not in export.signatures:
         return "not exported"
     alpha = export.card_number("decoding", "alpha")
+    is_power = export.card["decoding"].get("length_penalty") == "power"
     outputs = export.run("score", export.rows("score"))
     flagged = 0
     for entry, log_probability, tokens in zip(
@@ -122,7 +123,7 @@ def score(export: ExaminedExport) -> str:
             )
         if entry["same_tokens"]:
             flagged += 1
-            penalized = log_probability / ((5 + tokens) / 6) ** alpha
+            penalized = log_probability / (tokens if is_power else (5 + tokens) / 6) ** alpha
             if not equal(penalized, entry["score"], export.tolerance):
                 raise GateFailed(
                     f"{where}: the search's score is {entry['score']:.5f}, not {penalized:.5f}"

@@ -16,6 +16,10 @@ class SinusoidalPositions(keras.layers.Layer):
     `PE(pos, 2i) = sin(pos / 10000^(2i / d_model))` and `PE(pos, 2i + 1) = cos(same)`: sines and
     cosines interleaved. It is computed in float32 for whatever length comes, so there is no limit.
 
+    Args:
+        layout: `"interleaved"` as the paper, or `"halves"`, with all sines before all cosines, as
+            in Marian's models.
+
     Call arguments:
         inputs: float tensor [B, T, d_model] with even d_model.
         start_index: int or scalar int tensor. Position of the first row.
@@ -24,7 +28,7 @@ class SinusoidalPositions(keras.layers.Layer):
         Tensor [B, T, d_model]: inputs + encoding.
 
     Raises:
-        InputError: where `d_model` is odd.
+        InputError: where `d_model` is odd, or `layout` is neither.
 
     Example:
 
@@ -38,8 +42,11 @@ class SinusoidalPositions(keras.layers.Layer):
         - Vaswani et al., 2017, [Attention Is All You Need](https://arxiv.org/abs/1706.03762)
     """
 
-    def __init__(self, **kwargs) -> None:
+    def __init__(self, layout: str = "interleaved", **kwargs) -> None:
         super().__init__(**kwargs)
+        if layout not in ("interleaved", "halves"):
+            raise InputError(f"layout must be 'interleaved' or 'halves'. Received: {layout!r}")
+        self.layout = layout
         self.supports_masking = True
 
     def build(self, input_shape):
@@ -54,6 +61,8 @@ class SinusoidalPositions(keras.layers.Layer):
         rates = np.exp(-np.log(1e4) * np.arange(0, d_model, 2) / d_model).astype("float32")
         positions = ops.cast(ops.arange(length) + start_index, "float32")
         angles = positions[:, None] * rates[None, :]
+        if self.layout == "halves":
+            return ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
         # two of [T, d_model / 2] -> [T, d_model / 2, 2] -> [T, d_model]
         pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
         return ops.reshape(pairs, (-1, d_model))
@@ -64,6 +73,9 @@ class SinusoidalPositions(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "layout": self.layout}
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

@@ -17,7 +17,7 @@ class Projection(keras.layers.Layer):
 
     Args:
         width: int. Size of the last axis of the result.
-        activation: name of an activation, or None.
+        activation: name of an activation of Keras, `"gelu_sigmoid"`, or None.
         use_bias: bool. Whether b is added.
         initializer_gain: float. Multiplies the standard deviation of Glorot's uniform initializer.
 
@@ -48,7 +48,10 @@ class Projection(keras.layers.Layer):
         super().__init__(**kwargs)
         check_sizes(width=width)
         self.width = width
-        self.activation = keras.activations.get(activation)
+        self.activation = activation
+        self._activate = (
+            gelu_sigmoid if activation == "gelu_sigmoid" else keras.activations.get(activation)
+        )
         self.use_bias = use_bias
         self.initializer_gain = initializer_gain
         self.supports_masking = True
@@ -71,7 +74,7 @@ class Projection(keras.layers.Layer):
         result = ops.matmul(ops.reshape(inputs, (-1, inputs.shape[-1])), self.kernel)
         if self.bias is not None:
             result = ops.add(result, self.bias)
-        result = self.activation(result)
+        result = self._activate(result)
         return ops.reshape(result, (*shape[:-1], self.width))
 
     def compute_output_shape(self, input_shape):
@@ -81,7 +84,12 @@ class Projection(keras.layers.Layer):
         return {
             **super().get_config(),
             "width": self.width,
-            "activation": keras.activations.serialize(self.activation),
+            "activation": self.activation,
             "use_bias": self.use_bias,
             "initializer_gain": self.initializer_gain,
         }
+
+
+def gelu_sigmoid(x):
+    """x sigmoid(1.702 x), an approximation of gelu (Hendrycks and Gimpel, 2016, section 2)."""
+    return x * ops.sigmoid(1.702 * x)

@@ -38,10 +38,19 @@ def test_it_says_what_the_export_takes_and_gives(exported_card):
 
 def test_it_says_the_limits_versions_and_precision(exported_card, numbers_run):
     translator = numbers_run.load_translator()
-    assert exported_card["decoding"] == {"beam_size": 3, "alpha": translator.alpha}
+    assert exported_card["decoding"] == {
+        "beam_size": 3,
+        "alpha": translator.rules.alpha,
+        "length_penalty": "gnmt",
+        "early_stopping": "never",
+        "ends_within": "candidates",
+        "forced_end": "scored",
+        "suppressed_tokens": [],
+    }
     limits = exported_card["limits"]
     assert limits["maximum_source_length"] == translator.maximum_source_length
     assert limits["maximum_target_length"] == translator.maximum_target_length
+    assert limits["maximum_length"] is None
     assert exported_card["precision"] == "float32"
     assert exported_card["parameters"] == sum(
         weight.numpy().size for weight in translator.model.trainable_variables

@@ -155,7 +155,7 @@ def test_a_version_is_complete_and_says_what_python_translates(numbers_export, t
         ((log_probability, tokens),) = translator.score([entry["text"]], [best.text])
         assert entry["log_probability"] == pytest.approx(log_probability, abs=1e-4)
         assert entry["tokens"] == tokens
-        undone = best.score * ((5 + tokens) / 6) ** translator.alpha
+        undone = best.score * ((5 + tokens) / 6) ** translator.rules.alpha
         assert entry["same_tokens"] == (abs(undone - log_probability) < 1e-3)
 
 

@@ -171,10 +171,12 @@ def test_an_output_that_cannot_be_written_is_refused(refuse, numbers_export, tmp
     assert "--output must be a file that can be written" in line
 
 
-@pytest.mark.parametrize("option", [("--beam-size", 2), ("--alpha", 0.5)])
+@pytest.mark.parametrize(
+    "option", [("--beam-size", 2), ("--alpha", 0.5), ("--length-penalty", "power")]
+)
 def test_the_search_of_an_export_is_fixed(refuse, numbers_export, option):
     line = refuse("translate", numbers_export, *option)
-    assert "--beam-size and --alpha are part of an export" in line
+    assert "--beam-size, --alpha and --length-penalty are part of an export" in line
 
 
 def test_impossible_searches_are_refused(refuse, numbers_run, tmp_path):

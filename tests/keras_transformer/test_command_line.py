@@ -12,6 +12,7 @@ REQUIRED = {
     "prepare": ["recipe.yaml"],
     "train": ["recipe.yaml"],
     "average": ["run"],
+    "import-marian": ["opus-mt-en-de", "--run-dir", "run"],
     "evaluate": ["run"],
     "translate": ["run"],
     "score": ["run", "--source", "s", "--target", "t"],

@@ -225,9 +225,9 @@ def test_other_types(name, value):
     ("name", "expected"),
     [
         ("norm", "'post' or 'pre'"),
-        ("positions", "'sinusoidal' or 'learned'"),
+        ("positions", "'sinusoidal' or 'sinusoidal-halves' or 'learned'"),
         ("tying", "'three-way' or 'output' or 'none'"),
-        ("activation", "'relu' or 'gelu' or 'swish'"),
+        ("activation", "'relu' or 'gelu' or 'gelu_sigmoid' or 'swish'"),
     ],
 )
 def test_a_choice_must_be_one_of_those_named(name, expected):

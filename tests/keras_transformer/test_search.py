@@ -18,7 +18,10 @@ from plain_search import (
 )
 
 from keras_transformer.errors import InputError
-from keras_transformer.search import SearchState, beam_search, length_penalty
+from keras_transformer.search import SearchState, beam_search
+from keras_transformer.search_rules import SearchRules
+
+PAPER, PLAIN = SearchRules(), SearchRules(alpha=0.0)
 
 alphas = st.sampled_from([0.0, 0.6, 1.0, 2.0])
 
@@ -86,7 +89,11 @@ def test_greedy_search_ends_at_the_first_end(batch_mates):
 
     limits = tf.fill([batch_mates + 1], 3)
     result = beam_search(
-        step, SearchState((), tables), beam_size=1, alpha=6.0, maximum_lengths=limits
+        step,
+        SearchState((), tables),
+        beam_size=1,
+        rules=SearchRules(alpha=6.0),
+        maximum_lengths=limits,
     )
     assert hypotheses_of(result, 0) == [[2]]
     assert all(hypotheses_of(result, row) == [[3, 3, 2]] for row in range(1, batch_mates + 1))
@@ -125,7 +132,7 @@ def test_rows_leave_the_batch_and_keep_their_own_state():
     owner = tf.tile(tf.range(8)[:, None], [1, 3])
     state = SearchState({**state.hypotheses, "owner": owner}, state.sentences)
     result = beam_search(
-        step, state, beam_size=3, alpha=0.6, maximum_lengths=tf.constant(limits, tf.int32)
+        step, state, beam_size=3, rules=PAPER, maximum_lengths=tf.constant(limits, tf.int32)
     )
     assert sizes == [8, 7, 5, 4, 3, 3, 2, 2, 2]
     for row, limit in enumerate(limits):
@@ -142,13 +149,15 @@ def test_stops_as_soon_as_nothing_can_win():
         return tf.zeros([1, 2, 1]) + table, state
 
     limit = tf.constant([100])
-    result = beam_search(step, SearchState((), ()), beam_size=2, alpha=0.0, maximum_lengths=limit)
+    result = beam_search(step, SearchState((), ()), beam_size=2, rules=PLAIN, maximum_lengths=limit)
     assert hypotheses_of(result, 0) == [[2], [3, 2]]
     # After two tokens log 0.09 ** 2 is below log(0.09 * 0.9), the worst of the finished.
     assert calls == [0, 1]
     # A strong length penalty promises long hypotheses a better score: the search goes on.
     calls.clear()
-    beam_search(step, SearchState((), ()), beam_size=2, alpha=2.0, maximum_lengths=limit)
+    beam_search(
+        step, SearchState((), ()), beam_size=2, rules=SearchRules(alpha=2.0), maximum_lengths=limit
+    )
     assert len(calls) > 10
 
 
@@ -162,7 +171,11 @@ def test_waits_for_a_longer_hypothesis_that_wins():
     def best(alpha):
         limit = tf.constant([4])
         result = beam_search(
-            step, SearchState((), ()), beam_size=2, alpha=alpha, maximum_lengths=limit
+            step,
+            SearchState((), ()),
+            beam_size=2,
+            rules=SearchRules(alpha=alpha),
+            maximum_lengths=limit,
         )
         return hypotheses_of(result, 0)[0]
 
@@ -187,7 +200,7 @@ def test_pad_and_start_tokens_keep_their_share_of_the_probability():
         return tf.zeros([1, 2, 1]) + table, state
 
     result = beam_search(
-        step, SearchState((), ()), beam_size=2, alpha=0.0, maximum_lengths=tf.constant([3])
+        step, SearchState((), ()), beam_size=2, rules=PLAIN, maximum_lengths=tf.constant([3])
     )
     assert hypotheses_of(result, 0) == [[2], [3, 2]]
     np.testing.assert_allclose(np.exp(result.scores[0]), [0.2, 0.1 * 0.2], rtol=1e-5)
@@ -202,7 +215,7 @@ def test_other_special_ids():
         step,
         SearchState((), ()),
         beam_size=1,
-        alpha=0.0,
+        rules=PLAIN,
         maximum_lengths=tf.constant([4]),
         bos_id=0,
         eos_id=4,
@@ -224,7 +237,7 @@ def test_long_copy_is_not_cut():
 
         limits = tf.fill([tf.shape(source)[0]], 400)
         return beam_search(
-            step, SearchState((), source), beam_size=4, alpha=0.6, maximum_lengths=limits
+            step, SearchState((), source), beam_size=4, rules=PAPER, maximum_lengths=limits
         )
 
     result = copy(source)
@@ -266,7 +279,7 @@ def test_logits_that_are_not_numbers_end_only_their_own_sentence(beam_size, voca
 
         limits = tf.fill([tf.shape(spoiler)[0]], 30)
         return beam_search(
-            step, SearchState((), spoiler), beam_size=beam_size, alpha=0.6, maximum_lengths=limits
+            step, SearchState((), spoiler), beam_size=beam_size, rules=PAPER, maximum_lengths=limits
         )
 
     result, clean = function([0.0, bad, 0.0]), function([0.0])
@@ -288,7 +301,7 @@ def test_all_logits_nan_gives_empty_slots():
         return tf.fill([2, 3, 9], math.nan), state
 
     result = beam_search(
-        step, SearchState((), ()), beam_size=3, alpha=0.6, maximum_lengths=tf.constant([9, 9])
+        step, SearchState((), ()), beam_size=3, rules=PAPER, maximum_lengths=tf.constant([9, 9])
     )
     assert hypotheses_of(result, 0) == hypotheses_of(result, 1) == []
 
@@ -300,7 +313,7 @@ def test_impossible_tokens_are_not_taken():
         return tf.zeros([1, 4, 1]) + table, state
 
     result = beam_search(
-        step, SearchState((), ()), beam_size=4, alpha=0.0, maximum_lengths=tf.constant([3])
+        step, SearchState((), ()), beam_size=4, rules=PLAIN, maximum_lengths=tf.constant([3])
     )
     assert hypotheses_of(result, 0) == [[2], [4, 2], [4, 4, 2]]
 
@@ -327,12 +340,7 @@ def test_state_shapes_name_what_changes():
 
         limits = tf.fill([tf.shape(sentences)[0]], 6)
         return beam_search(
-            step,
-            state,
-            beam_size=2,
-            alpha=0.6,
-            maximum_lengths=limits,
-            state_shapes=state_shapes,
+            step, state, beam_size=2, rules=PAPER, maximum_lengths=limits, state_shapes=state_shapes
         )
 
     cache = tf.TensorShape([None, 2, 2, None, 3])
@@ -382,18 +390,12 @@ def test_saved_model(tmp_path):
     assert not [node.op for node in nodes if "PyFunc" in node.op or "Xla" in node.op]
 
 
-def test_length_penalty_by_hand():
-    lengths = tf.constant([1, 7, 13])
-    np.testing.assert_array_equal(length_penalty(lengths, 0.0), [1, 1, 1])
-    np.testing.assert_allclose(length_penalty(lengths, 1.0), [1, 2, 3], rtol=1e-6)
-    np.testing.assert_allclose(length_penalty(lengths, 0.6), [1, 1.515717, 1.933182], rtol=1e-6)
-
-
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"alpha": -0.1}, "alpha must be .* Received: -0.1"),
-        ({"alpha": math.nan}, "alpha must be .* Received: nan"),
+        ({"rules": SearchRules(suppressed_ids=(4, 2))}, r"suppressed_ids .* Received: \(4, 2\)"),
+        ({"rules": SearchRules(suppressed_ids=(-1,))}, r"suppressed_ids .* Received: \(-1,\)"),
+        ({"rules": SearchRules(suppressed_ids=(9,))}, "logits must have .* at least 10."),
         ({"beam_size": 0}, "beam_size must be .* Received: 0"),
         ({"eos_id": 0}, "eos_id unlike"),
         ({"eos_id": 9}, r"logits must have .* at least 10. Received: \(1, 2, 9\)"),
@@ -406,6 +408,7 @@ def test_bad_input_is_refused(arguments, message):
     def step(tokens, index, state):
         return tf.zeros([1, 2, 9]), state
 
-    usual = {"state": SearchState((), ()), "beam_size": 2, "alpha": 0.6, "maximum_lengths": [5]}
+    usual = {"beam_size": 2, "maximum_lengths": [5], "rules": SearchRules()}
+    usual["state"] = SearchState((), ())
     with pytest.raises(InputError, match=message):
         beam_search(step, **{**usual, **arguments})

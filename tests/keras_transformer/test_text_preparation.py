@@ -6,7 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_tokenizers import blobs, every_sort, in_graph, out_of_graph, trained
 
-from keras_transformer.text_preparation import prepare, prepare_in_graph
+from keras_transformer.text_preparation import (
+    on_one_line,
+    on_one_line_in_graph,
+    prepare,
+    prepare_in_graph,
+)
 from keras_transformer.tokenizer import KINDS
 
 
@@ -17,6 +22,21 @@ def test_graph_prepares_as_python_does(batch):
     blob_tensor = tf.constant(batch, tf.string, shape=[len(batch)])
     assert prepare_in_graph(blob_tensor).numpy().tolist() == [text.encode() for text in prepared]
     assert [prepare(text) for text in prepared] == prepared
+
+
+@settings(deadline=None, max_examples=200)
+@given(batch=st.lists(blobs, max_size=5))
+def test_text_is_put_on_one_line_in_the_graph_as_in_python(batch):
+    lines = [on_one_line(blob.decode("utf-8", "replace")) for blob in batch]
+    blob_tensor = tf.constant(batch, tf.string, shape=[len(batch)])
+    found = on_one_line_in_graph(blob_tensor).numpy().tolist()
+    assert found == [line.encode() for line in lines]
+    for line in lines:
+        assert line == on_one_line(line) and len(line.splitlines()) <= 1
+
+
+def test_what_is_on_one_line_keeps_its_spaces():
+    assert on_one_line("\u2581a,  b \r\nc\u00a0d\u00a0") == "a,  b   c\u00a0d"
 
 
 def test_tensors_of_any_shape_are_prepared():

@@ -1,8 +1,8 @@
-"""The same ids and texts in Python and in the graph; files; one tokenizer or two languages."""
+"""The same ids and texts in Python and in the graph; files."""
 
 import doctest
 import io
-import json
+import os
 import random
 
 import keras
@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_tokenizers import (
     CORPUS,
-    ENGLISH,
     GERMAN,
     SIZE,
     every_sort,
@@ -26,15 +25,7 @@ from small_tokenizers import (
 from keras_transformer import tokenizer as module
 from keras_transformer.errors import InputError
 from keras_transformer.text_preparation import prepare
-from keras_transformer.tokenizer import (
-    BOS_ID,
-    EOS_ID,
-    KINDS,
-    PAD_ID,
-    UNK_ID,
-    SubwordTokenizer,
-    TranslationTokenizer,
-)
+from keras_transformer.tokenizer import BOS_ID, EOS_ID, KINDS, PAD_ID, UNK_ID, SubwordTokenizer
 
 # Python and the graph agree
 
@@ -205,7 +196,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     def fail(source, destination):
         raise OSError("disk full")
 
-    monkeypatch.setattr(module.os, "replace", fail)
+    monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="disk full"):
         trained().save(path)
     assert path.read_bytes() == b"old"
@@ -228,89 +219,6 @@ def test_a_model_with_other_control_ids_is_refused():
     )
     with pytest.raises(InputError, match=r"pad, bos, eos, unk .*Received: \[-1, 1, 2, 0\]$"):
         SubwordTokenizer(model.getvalue())
-
-
-# Two languages
-
-
-@pytest.fixture
-def separate():
-    return TranslationTokenizer.train(
-        GERMAN, ENGLISH, vocabulary_size=310, source_vocabulary_size=320, shared=False
-    )
-
-
-def test_a_shared_model_is_learned_from_both_sides():
-    tokenizer = TranslationTokenizer.train(iter(GERMAN), iter(ENGLISH), vocabulary_size=330)
-    assert tokenizer.shared
-    assert tokenizer.source is tokenizer.target
-    both = SubwordTokenizer.train(GERMAN + ENGLISH, vocabulary_size=330)
-    assert tokenizer.fingerprint == tokenizer.source.fingerprint == both.fingerprint
-
-
-def test_separate_models_are_learned_from_their_side(separate):
-    assert not separate.shared
-    assert separate.source.vocabulary_size == 320
-    assert separate.target.vocabulary_size == 310
-    german = SubwordTokenizer.train(GERMAN, vocabulary_size=320)
-    assert separate.source.fingerprint == german.fingerprint
-    swapped = TranslationTokenizer(separate.target, separate.source)
-    assert swapped.fingerprint != separate.fingerprint
-
-
-def test_both_sorts_are_saved_and_loaded(tmp_path, separate):
-    shared = TranslationTokenizer.train(GERMAN, ENGLISH, vocabulary_size=330, kind="unigram")
-    for name, tokenizer, files in (
-        ("shared", shared, {"tokenizer.json", "shared.model"}),
-        ("separate", separate, {"tokenizer.json", "source.model", "target.model"}),
-    ):
-        directory = tmp_path / "new" / name
-        tokenizer.save(directory)
-        assert {file.name for file in directory.iterdir()} == files
-        loaded = TranslationTokenizer.load(directory)
-        assert loaded.shared == tokenizer.shared
-        assert loaded.fingerprint == tokenizer.fingerprint
-        assert loaded.source.encode(GERMAN[1]) == tokenizer.source.encode(GERMAN[1])
-        assert loaded.target.encode(ENGLISH[1]) == tokenizer.target.encode(ENGLISH[1])
-    description = json.loads((tmp_path / "new" / "shared" / "tokenizer.json").read_bytes())
-    assert description["models"]["shared.model"] == {
-        "fingerprint": shared.fingerprint,
-        "kind": "unigram",
-        "normalization": "nmt_nfkc",
-        "character_coverage": 1.0,
-        "vocabulary_size": 330,
-    }
-
-
-def test_changed_missing_and_foreign_files_are_named(tmp_path, separate):
-    def refuses(message):
-        with pytest.raises(InputError, match=message):
-            TranslationTokenizer.load(tmp_path)
-
-    refuses(r"tokenizer\.json: .*Received: No such file")
-    separate.save(tmp_path)
-    (tmp_path / "target.model").write_bytes(separate.source.model_proto)
-    refuses(rf"target\.model: changed .*Received: {separate.source.fingerprint}$")
-    (tmp_path / "target.model").unlink()
-    refuses(r"target\.model: .*Received: No such file")
-    separate.save(tmp_path)
-    description = json.loads((tmp_path / "tokenizer.json").read_bytes())
-    for content, message in (
-        ({**description, "format": 2}, r"tokenizer\.json: format must be 1\. Received: 2$"),
-        ({**description, "shared": True}, r"tokenizer\.json: must be JSON with the keys"),
-        ([1], r"tokenizer\.json: must be JSON with the keys .*Received: b'\[1\]'$"),
-    ):
-        (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-        refuses(message)
-    (tmp_path / "tokenizer.json").write_bytes(b"\xff{")
-    refuses(r"tokenizer\.json: must be JSON")
-
-
-def test_a_shared_vocabulary_has_one_size_and_a_failing_side_is_named():
-    with pytest.raises(InputError, match=r"one size.*Received: source_vocabulary_size=300$"):
-        TranslationTokenizer.train(GERMAN, ENGLISH, vocabulary_size=330, source_vocabulary_size=300)
-    with pytest.raises(InputError, match=r"^target: .*empty corpus$"):
-        TranslationTokenizer.train(GERMAN, [], vocabulary_size=310, shared=False)
 
 
 def test_the_examples_in_the_documentation_run():

@@ -168,7 +168,7 @@ def test_hypotheses_differ_are_best_first_and_hold_no_marker(translator, random_
             assert each.text == each.text.strip() and "\n" not in each.text
 
 
-def planted(tokenizer, *steps: dict[int, float], beam_size=3) -> Translator:
+def planted(tokenizer, *steps: dict[int, float], beam_size=3, **settings) -> Translator:
     """A translator whose model gives the same logits to every sentence: a dict for each step."""
     size = tokenizer.target.vocabulary_size
     table = np.full((len(steps), size), -30.0, "float32")
@@ -185,7 +185,8 @@ def planted(tokenizer, *steps: dict[int, float], beam_size=3) -> Translator:
         config=SimpleNamespace(vocabulary_size=size, source_vocabulary_size=None),
         start_decoding=lambda source, beam_size: (step, SearchState((), ())),
     )
-    return Translator(model, tokenizer, beam_size, alpha=0.0, maximum_extra_length=3)
+    settings = {"alpha": 0.0, "maximum_extra_length": 3, **settings}
+    return Translator(model, tokenizer, beam_size, **settings)
 
 
 def test_one_sentence_spelled_by_several_rows_of_tokens_comes_once():
@@ -282,12 +283,40 @@ def test_beam_size_one_is_greedy_search(numbers_run):
         ("alpha", float("inf")),
         ("maximum_extra_length", -1),
         ("maximum_source_length", 0),
+        ("maximum_length", 0),
     ],
 )
 def test_impossible_options_are_refused_at_once(random_translators, name, value):
     paper = random_translators["paper"]
     with pytest.raises(InputError, match=rf"{name} must be at least \d\. Received: {value}"):
         Translator(paper.model, paper.tokenizer, **{name: value})
+
+
+@pytest.mark.parametrize("token", ["</s>", "no such word", ""])
+def test_words_that_cannot_be_suppressed_are_named(random_translators, token):
+    paper = random_translators["paper"]
+    with pytest.raises(InputError, match=f"suppressed_tokens must be .* Received: '{token}'"):
+        Translator(paper.model, paper.tokenizer, suppressed_tokens=[token])
+
+
+def test_suppressed_words_are_never_generated():
+    tokenizer = number_tokenizer()
+    (two,), (six,) = tokenizer.target.encode("zwei"), tokenizer.target.encode("sechs")
+    steps = ({two: 0.0, six: -1.0}, {EOS_ID: 0.0})
+    (piece,) = tokenizer.target.pieces([two])
+    assert planted(tokenizer, *steps).translate(["one"])[0][0].text == "zwei"
+    translator = planted(tokenizer, *steps, suppressed_tokens=[piece])
+    found = translator.translate(["one"])[0]
+    assert found[0].text == "sechs" and "zwei" not in [each.text for each in found]
+
+
+@pytest.mark.parametrize("source", ["six", "one two six"])
+def test_no_translation_is_longer_than_the_maximum_length(source):
+    tokenizer = number_tokenizer()
+    (two,) = tokenizer.target.encode("zwei")
+    translator = planted(tokenizer, {two: 0.0}, beam_size=1, maximum_length=3)
+    assert translator.translate([source])[0][0].text == "zwei zwei"
+    assert translator.maximum_target_length == 2
 
 
 @pytest.mark.parametrize("extra", [0, 1, 5])

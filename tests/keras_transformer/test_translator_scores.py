@@ -11,7 +11,7 @@ from keras_transformer.tokenizer import BOS_ID, EOS_ID
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 def test_the_score_of_a_translation_is_the_search_s(translator, numbers_run, alpha):
-    if alpha != translator.alpha:
+    if alpha != translator.rules.alpha:
         translator = numbers_run.load_translator(alpha=alpha)
     tokenizer = translator.tokenizer.target
     compared = 0

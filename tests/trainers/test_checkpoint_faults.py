@@ -143,6 +143,7 @@ class TestFullDisk:
             raise RuntimeError("Unable to flush file (file write failed: time = now\n, more)")
 
         monkeypatch.setattr(keras.Model, "save", save)
+        monkeypatch.setattr(keras.Model, "save_weights", save)
         with pytest.raises(InputError, match="Received: Unable to flush .* time = now$"):
             Checkpoints(tmp_path / "checkpoints").save(model, 2, {})
         with pytest.raises(InputError, match="model.keras. Received: Unable to flush"):

@@ -100,10 +100,10 @@ class TestSaving:
             path.write_bytes(b"half")
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(keras.Model, "save", save)
+        monkeypatch.setattr(keras.Model, "save_weights", save)
         with pytest.raises(InputError, match="model.keras.*Received.*No space left"):
             save_model(model, path)
-        assert path.read_bytes() == whole
+        assert list(tmp_path.iterdir()) == [path] and path.read_bytes() == whole
 
 
 class TestLoading:

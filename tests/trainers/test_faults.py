@@ -17,8 +17,9 @@ from small_runs import environment, in_new_process, last_checkpoint, read_metric
 from small_runs import write_recipe as write_small_recipe
 
 from keras_transformer.cli import main
-from keras_transformer.tokenizer import SubwordTokenizer, TranslationTokenizer
+from keras_transformer.tokenizer import SubwordTokenizer
 from keras_transformer.tokenizer_training import parse_model_proto
+from keras_transformer.translation_tokenizer import TranslationTokenizer
 from trainers.run import RunDirectory
 from trainers.run_lock import run_lock
 

@@ -240,5 +240,5 @@ def test_workers_that_see_other_checkpoints_are_refused(one_process, recipe_path
     for process, output in started:
         assert process.wait(120) == 1
         last = output.read_text().strip().split("\n")[-1]
-        assert "All workers must see the same corpus and checkpoints as the chief" in last
+        assert "All workers must see the same corpus and weights as the chief" in last
     assert "step 40" in last and "on worker 1" in last

@@ -112,7 +112,7 @@ def test_an_unknown_key_like_no_other_lists_the_keys():
         ("training.devices", "GPU:0", "a list of strings or null. Received: 'GPU:0'"),
         ("training.devices", [], "a list of strings or null. Received: ()"),
         ("training.devices", [0, 1], "a list of strings or null. Received: [0, 1]"),
-        ("tokenizer.kind", "bep", "'bpe' or 'unigram'. Did you mean 'bpe'? Received: 'bep'"),
+        ("tokenizer.kind", "bep", "'bpe' or 'unigram' or 'marian'. Did you mean 'bpe'? Rece"),
         ("tokenizer.vocabulary_size", 100, "at least 261. Received: 100"),
         ("tokenizer.vocabulary_size", ..., "given, an integer. Received: nothing"),
         ("tokenizer.character_coverage", 0.5, "at least 0.98 and at most 1. Received: 0.5"),
@@ -333,6 +333,7 @@ def test_any_recipe_comes_back_from_yaml(languages, files, minutes, epsilon):
 def test_shipped_recipes_are_found_by_name_and_files_come_first(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert [path.name for path in shipped_recipes()] == [
+        "fine-tune-marian.yaml",
         "tatoeba-en-de-small.yaml",
         "wmt14-en-de-base.yaml",
         "wmt14-en-de-big.yaml",
@@ -342,9 +343,7 @@ def test_shipped_recipes_are_found_by_name_and_files_come_first(tmp_path, monkey
     assert load_recipe("wmt14-en-de-big.yaml").model.preset == "big"
     Recipe.from_dict(SMALLEST).save("wmt14-en-de-big.yaml")
     assert load_recipe("wmt14-en-de-big.yaml").model.preset == "base"
-    with pytest.raises(
-        InputError, match="one of the shipped tatoeba-en-de-small.yaml, wmt14.* Rec"
-    ):
+    with pytest.raises(InputError, match="one of the shipped fine-tune-marian.yaml, tatoeba.* Rec"):
         load_recipe("wmt15.yaml")
 
 

@@ -6,7 +6,7 @@ import pytest
 from small_runs import train, write_corpus
 
 from keras_transformer.errors import InputError
-from keras_transformer.tokenizer import TranslationTokenizer
+from keras_transformer.translation_tokenizer import TranslationTokenizer
 from trainers.prepare import prepare_corpus
 from trainers.recipe import load_recipe
 from trainers.resumption import CHANGEABLE
@@ -51,7 +51,9 @@ def test_what_does_not_change_the_model_may_change(finished_run, recipe_path):
         "validation_bleu_sentences": 1,
         "log_every_steps": 9,
     }
-    decoding = {"beam_size": 3, "alpha": 1, "batch_sentences": 2}
+    decoding = {"beam_size": 3, "alpha": 1, "length_penalty": "power", "batch_sentences": 2}
+    decoding |= {"early_stopping": "heuristic", "ends_within": "beam", "forced_end": "free"}
+    decoding |= {"suppressed_tokens": "[one]"}
     named = [("training", name) for name in changes]
     named += [("decoding", name) for name in decoding]
     named += [("data", "prepared_dir")]

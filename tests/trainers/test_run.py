@@ -13,7 +13,7 @@ from trainers.run import RunDirectory, with_policy
 def test_a_translator_takes_the_recipes_decoding(finished_run):
     translator = finished_run.load_translator()
     assert translator.beam_size == 2
-    assert translator.alpha == 0.6
+    assert translator.rules.alpha == 0.6
     assert translator.maximum_extra_length == 5
     assert translator.maximum_source_length == 512
 
@@ -21,7 +21,7 @@ def test_a_translator_takes_the_recipes_decoding(finished_run):
 def test_beam_size_alpha_and_model_can_be_given(finished_run):
     model, _ = last_checkpoint(finished_run)
     translator = finished_run.load_translator(model=model, beam_size=1, alpha=0.0)
-    assert (translator.beam_size, translator.alpha) == (1, 0.0)
+    assert (translator.beam_size, translator.rules.alpha) == (1, 0.0)
     assert translator.model is model
 
 
@@ -123,5 +123,5 @@ def test_settings_of_the_search_replace_the_recipes(finished_run):
     translator = finished_run.load_translator(
         alpha=0.0, beam_size=None, maximum_source_length=7, maximum_extra_length=0
     )
-    assert translator.alpha == 0.0 and translator.beam_size == recipe.beam_size
+    assert translator.rules.alpha == 0.0 and translator.beam_size == recipe.beam_size
     assert translator.maximum_source_length == translator.maximum_target_length == 7

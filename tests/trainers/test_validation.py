@@ -9,7 +9,7 @@ from small_models import small_model
 
 from keras_transformer import SmoothedCrossEntropy
 from keras_transformer.errors import InputError
-from keras_transformer.tokenizer import TranslationTokenizer
+from keras_transformer.translation_tokenizer import TranslationTokenizer
 from keras_transformer.translator import Translator
 from trainers.batching import TokenBatches
 from trainers.corpus import ParallelCorpus

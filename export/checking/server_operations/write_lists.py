@@ -33,7 +33,10 @@ LEFT_OUT = re.compile(
     r"|TensorArray(V2)?$|TensorArray.*[a-z](V2)?$|Edit|Compress|Memory|Snapshot|^Batch(Function)?$"
     r"|Unbatch|Timestamp|Deadline|DestroyTemp|TemporaryV|^Fact$|Device|CheckPinned|Requantization"
 )
-KEPT = {"DisableCopyOnRead", "StopGradient", "TensorScatterAdd", "TensorScatterUpdate", "ScatterNd"}
+KEPT = {
+    *("DisableCopyOnRead", "ScatterNd", "StopGradient"),
+    *("TensorListStack", "TensorScatterAdd", "TensorScatterUpdate"),
+}
 
 
 def attributes_by_op() -> dict[str, list[str]]:

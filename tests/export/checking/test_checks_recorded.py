@@ -190,6 +190,13 @@ def test_a_score_that_differs_from_the_search_fails(copy):
     )
 
 
+def test_a_score_is_compared_by_the_cards_length_penalty(copy):
+    edit_card(copy, lambda card: card["decoding"].update(alpha=1.0, length_penalty="power"))
+    assert failures(copy, "score")["score"].startswith(
+        "'two': the search's score is -3.00000, not -0.75"
+    )
+
+
 def test_texts_of_which_the_search_spelled_one_otherwise_are_not_compared(copy):
     edit_card(copy, lambda card: card["decoding"].update(alpha=0.6))
     write_expected(copy, [{**entry, "same_tokens": False} for entry in expected_entries(TEXTS)])

@@ -35,6 +35,30 @@ def test_reversed_it_is_the_product_by_the_same_matrix_unscaled():
     assert len(layer.variables) == 1
 
 
+@pytest.mark.parametrize("policy", [*POLICIES, "bfloat16"])
+def test_logits_have_a_bias_that_is_added_in_float32(policy):
+    layer = TokenEmbedding(20, 16, output_bias=True, dtype=policy)
+    layer.build()
+    plain = TokenEmbedding(20, 16, dtype=policy)
+    plain.build()
+    plain.embeddings.assign(layer.embeddings)
+    bias = np.linspace(-100, 3, 20).astype("float32")
+    layer.output_bias.assign(bias)
+    x = np.random.default_rng(0).normal(size=(2, 3, 16)).astype("float32")
+    x = tf.cast(x, layer.compute_dtype)
+    added = tf.cast(layer.output_bias, tf.float32)
+    logits = layer(x, reverse=True)
+    assert logits.dtype == tf.float32
+    np.testing.assert_allclose(logits, plain(x, reverse=True) + added, rtol=1e-6)
+    np.testing.assert_allclose(added, bias, rtol=0.005)
+
+
+def test_without_scale_rows_are_looked_up_as_they_are():
+    layer = TokenEmbedding(20, 16, scale=False)
+    expected = layer(IDS).numpy()
+    np.testing.assert_array_equal(expected, layer.embeddings.numpy()[IDS] * (IDS != 0)[..., None])
+
+
 def test_one_matrix_gets_the_gradient_of_both_uses():
     layer = TokenEmbedding(6, 4)
     layer.build()

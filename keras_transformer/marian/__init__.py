@@ -1,0 +1,1 @@
+"""OPUS-MT / Marian checkpoints: their words, their tokenizers and their weights."""
