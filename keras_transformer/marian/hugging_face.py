@@ -133,7 +133,15 @@ def _vocabularies(
     if (directory / settings.file).is_file():
         settings = Settings.of_json(directory / settings.file)
     is_separate = settings.take("separate_vocabs", bool, False)
-    settings.expect({"sp_model_kwargs": ({}, None)})
+    settings.expect(
+        {
+            "sp_model_kwargs": ({}, None),
+            "additional_special_tokens": ([], None),
+            "extra_special_tokens": ([], {}, None),
+            # It would take the space out of "a ." and the like in translations.
+            "clean_up_tokenization_spaces": (False, None),
+        }
+    )
     languages = (
         settings.take("source_lang", str, None),
         settings.take("target_lang", str, None),
@@ -155,6 +163,9 @@ def _vocabularies(
     for key, word in (("pad_token", pad), ("eos_token", end)):
         if _special_word(settings, key, word) != word:
             raise settings.error(key, f"{word!r}, the word that config.json names")
+    added = settings.take("added_tokens_decoder", dict, {}).values()
+    if not {_content(each) for each in added} <= {pad, end, unknown}:
+        raise settings.error("added_tokens_decoder", f"of {pad}, {end} and {unknown} alone")
     special = {"pad_word": pad, "end_word": end, "unknown_word": unknown}
     target = vocabulary_of(name, ids, start_row=architecture.start_id, **special)
     if not is_separate:
@@ -165,7 +176,10 @@ def _vocabularies(
 
 def _special_word(settings: Settings, key: str, default: str | None) -> str | None:
     """A special word, which some versions write as an object with its `content`."""
-    value = settings.get(key, default)
+    return _content(settings.get(key, default))
+
+
+def _content(value: Any) -> Any:
     return value.get("content") if isinstance(value, dict) else value
 
 

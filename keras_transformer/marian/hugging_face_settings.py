@@ -76,7 +76,7 @@ _SEARCH_SKIPPED = (
     "prompt_lookup_num_tokens", "max_matching_ngram_size", "assistant_early_exit",
     "assistant_lookbehind", "target_lookbehind", "assistant_ensemble_weight", "speculation_type",
     "use_mtp", "compile_config", "disable_compile", "continuous_batching_config",
-    "prefill_chunk_size", "remove_invalid_values", "max_time",
+    "prefill_chunk_size", "remove_invalid_values",
 )  # fmt: skip
 
 _SEARCH_EXPECTED: dict[str, tuple] = {
@@ -101,6 +101,7 @@ _SEARCH_EXPECTED: dict[str, tuple] = {
     "dola_layers": (None,),
     "token_healing": (False, None),
     "stop_strings": (None, []),
+    "max_time": (None,),
     "watermarking_config": (None,),
 }
 _SEARCH_USED = (

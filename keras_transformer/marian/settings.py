@@ -18,6 +18,7 @@ _KINDS = {
     bool: "true or false",
     str: "text",
     list: "a list",
+    dict: "an object",
 }
 
 
@@ -81,7 +82,7 @@ class Settings:
 
         Args:
             key: str.
-            kind: `int`, `float` (a whole number will do), `bool`, `str` or `list`.
+            kind: `int`, `float` (a whole number will do), `bool`, `str`, `list` or `dict`.
             default: what an absent key or null means. Without it the key is needed.
             at_least: number. The smallest that will do.
 

@@ -295,6 +295,10 @@ def test_renormalized_scores_give_suppressed_words_no_share(tmp_path):
     [
         ({"eos_token": "<end>"}, "tokenizer_config.json: eos_token must be '</s>'"),
         ({"sp_model_kwargs": {"enable_sampling": True}}, "tokenizer_config.json: sp_model_kwargs"),
+        ({"clean_up_tokenization_spaces": True}, "clean_up_tokenization_spaces must be false"),
+        ({"additional_special_tokens": ["<eop>"]}, "additional_special_tokens must be"),
+        ({"extra_special_tokens": {"x": "<x>"}}, "extra_special_tokens must be"),
+        ({"added_tokens_decoder": {"7": {"content": "Tom"}}}, "added_tokens_decoder must be of"),
         ({"unk_token": "<none>"}, "vocab.json: .*unknown word '<none>'"),
         ({"separate_vocabs": True}, "must hold target_vocab.json"),
         ({"pad_token": {"content": "<padding>"}}, "pad_token must be '<pad>'"),
