@@ -71,7 +71,7 @@ def evaluate(options: argparse.Namespace) -> int:
     from trainers.splits import read_split
 
     # What can be wrong with the arguments is found before a model is loaded.
-    check_output(options.output)
+    check_output(options.output, options.source, options.reference)
     recipe = _recipe(options)
     if (options.source is None) != (options.reference is None):
         missing = "--reference" if options.reference is None else "--source"
@@ -102,7 +102,7 @@ def evaluate(options: argparse.Namespace) -> int:
 
 def translate(options: argparse.Namespace) -> int:
     """Translates N lines into N lines, in order."""
-    check_output(options.output)
+    check_output(options.output, options.input)
     recipe = _recipe(options)
     if options.n_best and options.beam_size and options.n_best > options.beam_size:
         refuse(f"--n-best must be at most --beam-size, {options.beam_size}", options.n_best)
@@ -164,7 +164,7 @@ def export(options: argparse.Namespace) -> int:
         options.keep,
         facts={
             "recipe": recipe.to_dict(),
-            "weights": options.weights,
+            "weights": options.weights if recipe.data.train else "imported",
             "bleu": _measure_bleu(translator, recipe, options.bleu_sentences),
         },
     )
@@ -190,7 +190,7 @@ def serve_client(options: argparse.Namespace) -> int:
     from export.serving.client import ServingClient
     from export.serving.server_address import ServingError
 
-    check_output(options.output)
+    check_output(options.output, options.input)
     lines = _read_lines(options.input)
     client = ServingClient(
         options.url,
@@ -275,7 +275,7 @@ def _recipe(options: argparse.Namespace) -> Recipe | None:
     except InputError:
         refuse(
             "RUN_OR_EXPORT must be a run directory, with a recipe.yaml, or an export, with a "
-            "saved_model.pb",
+            "saved_model.pb; import-marian makes a run directory of a checkpoint",
             options.model,
         )
     if (options.beam_size, options.alpha, options.length_penalty) != (None, None, None):
@@ -351,8 +351,11 @@ def _measure_bleu(translator: Translator, recipe: Recipe, sentences: int) -> dic
     from trainers.splits import read_split
 
     files, language = recipe.data.test, recipe.data.target_language
-    if sentences == 0 or language is None or (files and files.tfds is not None):
+    if sentences == 0 or (files and files.tfds is not None):
         return None  # reading it could start a download
+    if files is None or language is None:
+        say("the model card has no BLEU: the run has no test set, or does not know its language")
+        return None
     try:
         test = read_split(recipe.data, "test")
     except InputError as error:

@@ -25,10 +25,16 @@ def write_lines(path: Path | None, lines: Sequence[str]) -> None:
         refuse("--output must be a file that can be written", error)
 
 
-def check_output(path: Path | None) -> None:
-    """Refuses a file that cannot be written, before any work; what it holds stays as it is."""
+def check_output(path: Path | None, *inputs: Path | None) -> None:
+    """Refuses a file that cannot be written, or is an input, before any work.
+
+    What it holds stays as it is.
+    """
     if path is None:
         return
+    for each in inputs:
+        if each is not None and path.exists() and each.exists() and path.samefile(each):
+            refuse("--output must be another file than those that are read", path)
     existed = path.exists()
     try:
         path.open("ab").close()

@@ -22,6 +22,9 @@ from keras_transformer.text_batches import (
 from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, SubwordTokenizer
 from keras_transformer.translation_tokenizer import TranslationTokenizer
 
+# Of tokens and hypotheses: far more than memory holds, and their sums fit into int32.
+_MOST = 1_000_000
+
 
 class Translations(NamedTuple):
     """The hypotheses of a batch of N texts, best first.
@@ -89,7 +92,7 @@ class Translator:
         maximum_source_length: int. A longer source is cut to this many tokens.
         maximum_length: int or None. A translation has at most this many tokens, the end token
             counted, however long its source is.
-        suppressed_tokens: sequence of str. Words of the target vocabulary that are never
+        suppressed_tokens: sequence of str or None. Words of the target vocabulary that are never
             generated, such as `"<unk>"`.
         **rules: `length_penalty`, `early_stopping`, `ends_within` and `forced_end` of
             `SearchRules`.
@@ -121,7 +124,7 @@ class Translator:
         maximum_extra_length: int = 50,
         maximum_source_length: int = 512,
         maximum_length: int | None = None,
-        suppressed_tokens: Sequence[str] = (),
+        suppressed_tokens: Sequence[str] | None = None,
         **rules: str,
     ) -> None:
         for name, value, least in (
@@ -130,8 +133,10 @@ class Translator:
             ("maximum_source_length", maximum_source_length, 1),
             ("maximum_length", maximum_length, 1),
         ):
-            if value is not None and not least <= value < np.inf:
+            if value is not None and not least <= value:
                 raise InputError(f"{name} must be at least {least}. Received: {value!r}")
+            if value is not None and value > _MOST:
+                raise InputError(f"{name} must be at most {_MOST}. Received: {value!r}")
         config = model.config
         for side, words, rows in (
             (
@@ -148,10 +153,9 @@ class Translator:
         self.model = model
         self.tokenizer = tokenizer
         self.beam_size = beam_size
-        self.rules = SearchRules(
-            alpha, suppressed_ids=_ids_of(suppressed_tokens, tokenizer.target), **rules
-        )
-        self.suppressed_tokens = tuple(suppressed_tokens)
+        self.suppressed_tokens = tuple(suppressed_tokens or ())
+        suppressed_ids = _ids_of(self.suppressed_tokens, tokenizer.target)
+        self.rules = SearchRules(alpha, suppressed_ids=suppressed_ids, **rules)
         self.maximum_extra_length = maximum_extra_length
         self.maximum_source_length = maximum_source_length
         self.maximum_length = maximum_length
@@ -315,8 +319,8 @@ def _ids_of(tokens: Sequence[str], tokenizer: SubwordTokenizer) -> tuple[int, ..
     for token in tokens:
         if ids.get(token, EOS_ID) == EOS_ID:
             raise InputError(
-                "suppressed_tokens must be words of the target vocabulary other than the end "
-                f"token. Received: {token!r}"
+                "suppressed_tokens must be words of the target vocabulary, in which \u2581 is the "
+                f"space before a word, other than the end token. Received: {token!r}"
             )
     return tuple(ids[token] for token in tokens)
 

@@ -17,6 +17,11 @@ CHECKPOINT = Path(__file__).parent / "data" / "marian-en-de-tiny"
 LANGUAGES = (">>deu<<", ">>fra<<")
 
 
+def checkpoint_lines(name: str) -> list[str]:
+    """The lines of one of its texts: source.en, reference.de, or beam4.de of Hugging Face."""
+    return (CHECKPOINT / name).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+
 @functools.cache
 def marian_vocabulary(*more_words: str) -> MarianVocabulary:
     words = json.loads((CHECKPOINT / "vocab.json").read_text(encoding="utf-8"))

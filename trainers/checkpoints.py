@@ -180,8 +180,8 @@ class Checkpoints:
         steps = self.steps()
         if not steps:
             raise InputError(
-                f"{self.directory} has 0 checkpoints, which 'train' writes; an imported run has "
-                f"its model.keras alone. Received: {last}"
+                "A run must have checkpoints, which 'train' writes; an imported run has its "
+                f"model.keras alone. Received: {self.directory.parent}, which has none"
             )
         if not 1 <= last <= len(steps):
             raise InputError(

@@ -98,7 +98,11 @@ def import_marian(options: argparse.Namespace) -> int:
         options.target_language,
         options.normalize_punctuation,
     )
-    languages = [result[f"{side}_language"] or "?" for side in ("source", "target")]
+    sides = ("source", "target")
+    for side in sides:
+        if result[f"{side}_language"] is None:
+            say(f"the checkpoint does not tell its {side} language; --{side}-language does")
+    languages = [result[f"{side}_language"] or "?" for side in sides]
     text = (
         f"{result['run_dir']}: {' to '.join(languages)}, {result['parameters']:,} parameters, "
         f"{result['vocabulary_size']:,} words"

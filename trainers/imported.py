@@ -52,8 +52,7 @@ def import_marian(
         InputError: where the checkpoint cannot be read or has a setting that is not supported,
             where the run directory is there already, or where it cannot be written.
     """
-    run = Path(run_directory).resolve()
-    _check_new(run)
+    run = _new_run(run_directory)
     checkpoint = read_marian(directory)
     languages = (
         source_language or checkpoint.source_language,
@@ -117,22 +116,29 @@ def _normalizing(tokenizer: TranslationTokenizer, *languages: str | None) -> Tra
     sides = (tokenizer.source, tokenizer.target)
     return TranslationTokenizer(
         *(
-            MarianTokenizer(side.model_proto, side.words, punctuation=language or "other")
+            MarianTokenizer(
+                side.model_proto,
+                side.words,
+                punctuation=language or "other",
+                cleans_up_spaces=side.cleans_up_spaces,
+            )
             for side, language in zip(sides, languages, strict=True)
         )
     )
 
 
-def _check_new(run: Path) -> None:
-    """Refuses to write over anything."""
-    if run.is_dir():
-        names = sorted(path.name for path in run.iterdir())
-        if names:
-            raise InputError(
-                f"--run-dir must be a new or an empty folder. Received: {run}, which has {names[0]}"
-            )
-    elif run.exists():
-        raise InputError(f"--run-dir must be a new or an empty folder. Received: {run}, a file")
+def _new_run(run_directory: str | Path) -> Path:
+    """The path of the run, absolute; nothing is there that would be written over."""
+    try:
+        run = Path(run_directory).resolve()
+        names = sorted(path.name for path in run.iterdir()) if run.is_dir() else []
+        is_other = run.exists() and not run.is_dir()
+    except (OSError, ValueError) as error:  # no name of a file
+        raise InputError(f"--run-dir must be a new or an empty folder. Received: {error}") from None
+    if names or is_other:
+        what = f"which has {names[0]}" if names else "a file"
+        raise InputError(f"--run-dir must be a new or an empty folder. Received: {run}, {what}")
+    return run
 
 
 @contextlib.contextmanager

@@ -275,7 +275,7 @@ class DecodingSection(Section):
         early_stopping: `"never"`, `"heuristic"` or `"full_beam"`, as in `SearchRules`.
         ends_within: `"candidates"` or `"beam"`, as in `SearchRules`.
         forced_end: `"scored"` or `"free"`, as in `SearchRules`.
-        suppressed_tokens: tuple of str or None. Words that are never generated.
+        suppressed_tokens: tuple of str or None. Words that are never generated; none is null.
         maximum_extra_length: int. A translation has at most this many tokens more than its source.
         maximum_length: int or None. A translation has at most this many tokens, the end token
             counted, whatever its source.
@@ -290,7 +290,12 @@ class DecodingSection(Section):
     ends_within: str = key("candidates", choices=CHOICES["ends_within"])
     forced_end: str = key("scored", choices=CHOICES["forced_end"])
     suppressed_tokens: tuple[str, ...] | None = None
-    maximum_extra_length: int = key(50, at_least=0)
-    maximum_length: int | None = key(None, at_least=1)
-    maximum_source_length: int = key(512, at_least=1)
+    maximum_extra_length: int = key(50, at_least=0, at_most=1_000_000)
+    maximum_length: int | None = key(None, at_least=1, at_most=1_000_000)
+    maximum_source_length: int = key(512, at_least=1, at_most=1_000_000)
     batch_sentences: int = key(64, at_least=1)
+
+    def __post_init__(self) -> None:
+        if self.suppressed_tokens is not None and len(self.suppressed_tokens) == 0:
+            object.__setattr__(self, "suppressed_tokens", None)
+        super().__post_init__()

@@ -58,6 +58,11 @@ def check_same_recipe(before: Recipe, now: Recipe, run: Path) -> None:
     Raises:
         InputError: naming the first key that differs.
     """
+    if before.data.train is None:
+        raise InputError(
+            "--run-dir must be a directory of its own; training.initial_run goes on from an "
+            f"imported run. Received: {run}, which holds an imported run"
+        )
     difference = first_difference(before, now, CHANGEABLE)
     if difference is not None:
         name, old, new = difference

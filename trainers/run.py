@@ -132,7 +132,6 @@ def translator_of(
         name: value for name, value in decoding.items() if value is not None
     }
     del settings["batch_sentences"]
-    settings["suppressed_tokens"] = settings["suppressed_tokens"] or ()
     return Translator(model, tokenizer, **settings)
 
 

@@ -131,6 +131,8 @@ def _checked(field: dataclasses.Field, kind: Any, optional: bool, value: Any) ->
         fits = fits and value != ()
     else:
         expected = _EXPECTED.get(kind, "a section of keys")
+        if choices := field.metadata.get("choices"):
+            expected = " or ".join(repr(choice) for choice in choices)
         fits = isinstance(value, kind) and not (kind is int and isinstance(value, bool))
         fits = fits and value != ""
         fits = fits and not (kind is float and not abs(value) <= sys.float_info.max)  # inf, nan

@@ -292,9 +292,11 @@ class Trainer:
                     log, training.log_every_steps, batches, counter, replicas
                 )
                 run_callbacks += [log_training, validate, saver]
-                # What a signal or a crash has kept from being measured.
+                # What a signal or a crash has kept from being measured, and what a fine-tuning
+                # starts from: whether it gets better can be told from the first lines.
                 step = state["step"]
-                is_due = step > 0 and (is_finished or step % training.validate_every_steps == 0)
+                is_due = is_finished or step % training.validate_every_steps == 0
+                is_due &= step > 0 or training.initial_run is not None
                 if is_due and not log.has(step, "val_loss"):
                     validate.measure(step)
             if is_finished:
@@ -313,6 +315,13 @@ class Trainer:
         # A finished run's model stays, whatever checkpoints it is the mean of.
         if is_chief and not (is_finished and self.run.model_path.exists()):
             self._say(f"model.keras is {self.run.average().what}")
+            validations = [line for line in log.lines() if line.get("val_loss") is not None]
+            best = min(validations, key=lambda line: line["val_loss"], default=None)
+            if best is not None and best["step"] < validations[-1]["step"]:
+                self._say(
+                    f"val_loss was lowest at step {best['step']}, {best['val_loss']:.3f}; at the "
+                    f"end, step {validations[-1]['step']}, it is {validations[-1]['val_loss']:.3f}"
+                )
         self._leave_together(is_finished)
         return None
 

@@ -54,8 +54,14 @@ def any_bytes(export: ExaminedExport) -> str:
 def _check_long_texts(export: ExaminedExport, limit: int) -> str:
     """Texts beyond all limits are cut, and so is a text of a word more than is read."""
     most = export.card_number("limits", "maximum_target_length")
-    huge = [text for text, tokens in _HUGE_TEXTS if tokens > most]
-    pairs = _pairs_at_limit(export, limit)
+    tokenizers = _tokenizers(export)
+    # A tokenizer may read a run of characters that it does not know as one token.
+    huge = [
+        text
+        for text, tokens in _HUGE_TEXTS
+        if min((len(each.encode(text)) for each in tokenizers), default=tokens) > most
+    ]
+    pairs = [(_text_of(each, limit), _text_of(each, limit + 1)) for each in tokenizers]
     # All in one batch: texts this long take the most time to translate.
     rows: list[Row] = [(text,) for text in (*huge, *(text for pair in pairs for text in pair))]
     outputs = export.run(DEFAULT, rows)
@@ -76,19 +82,14 @@ def _check_long_texts(export: ExaminedExport, limit: int) -> str:
     return f"{limit} tokens are read, one more is cut"
 
 
-def _pairs_at_limit(export: ExaminedExport, limit: int) -> list[tuple[str, str]]:
-    """For each tokenizer a text of as many tokens as are read, and one of one more.
-
-    Of two tokenizers one is the source's; the graph does not say which.
-    """
+def _tokenizers(export: ExaminedExport) -> list[Any]:
+    """The tokenizers of the graph; of two, one is the source's, and it does not say which."""
     import sentencepiece
 
     models = {node.attr["model"].s for _, node in export.nodes() if node.op == "SentencepieceOp"}
-    pairs = []
-    for model in sorted(models - {b""}):
-        tokenizer = sentencepiece.SentencePieceProcessor(model_proto=model)
-        pairs.append((_text_of(tokenizer, limit), _text_of(tokenizer, limit + 1)))
-    return pairs
+    return [
+        sentencepiece.SentencePieceProcessor(model_proto=model) for model in sorted(models - {b""})
+    ]
 
 
 def _text_of(tokenizer: Any, tokens: int) -> str:

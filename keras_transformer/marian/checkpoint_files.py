@@ -28,14 +28,29 @@ def needed_file(directory: Path, name: str, form: str) -> Path:
 
 
 def read_tokenizer(
-    directory: Path, form: str, source: MarianVocabulary, target: MarianVocabulary
+    directory: Path,
+    form: str,
+    source: MarianVocabulary,
+    target: MarianVocabulary,
+    **options: bool,
 ) -> TranslationTokenizer:
-    """The tokenizers of `source.spm` and `target.spm` over a checkpoint's words."""
-    models = [needed_file(directory, f"{side}.spm", form) for side in ("source", "target")]
-    return TranslationTokenizer(
-        MarianTokenizer(models[0].read_bytes(), source.words),
-        MarianTokenizer(models[1].read_bytes(), target.words),
-    )
+    """The tokenizers of `source.spm` and `target.spm` over a checkpoint's words.
+
+    Args:
+        directory: Path.
+        form: str, as for `needed_file`.
+        source: `MarianVocabulary`.
+        target: `MarianVocabulary`.
+        **options: of `MarianTokenizer`.
+    """
+    tokenizers = []
+    for side, vocabulary in (("source", source), ("target", target)):
+        path = needed_file(directory, f"{side}.spm", form)
+        try:
+            tokenizers.append(MarianTokenizer(path.read_bytes(), vocabulary.words, **options))
+        except InputError as error:
+            raise InputError(f"{path.name}: {error}") from None
+    return TranslationTokenizer(*tokenizers)
 
 
 def vocabulary_of(file: str, words: Mapping[str, int], **options: Any) -> MarianVocabulary:

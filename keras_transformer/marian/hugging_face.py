@@ -100,7 +100,15 @@ def read_hugging_face(directory: Path) -> dict[str, Any]:
         # 0 is the default of MarianConfig.
         end = 0 if architecture.end_id == 0 else None
         search = read_search(search_settings, architecture, forced_end=end)
-    source_words, target_words, languages = _vocabularies(directory, architecture)
+    tokenizer_settings = Settings("tokenizer_config.json", {})
+    if (directory / tokenizer_settings.file).is_file():
+        tokenizer_settings = Settings.of_json(directory / tokenizer_settings.file)
+    source_words, target_words, languages = _vocabularies(
+        directory, tokenizer_settings, architecture
+    )
+    # The tokenizer's own default is 512, and a huge number means no limit. The end token counts.
+    longest = tokenizer_settings.take("model_max_length", float, 512, at_least=2)
+    longest = int(min(longest, architecture.maximum_positions)) - 1
     config = architecture.config(
         None if source_words.words == target_words.words else len(source_words.words),
         len(target_words.words),
@@ -112,10 +120,17 @@ def read_hugging_face(directory: Path) -> dict[str, Any]:
         fills |= dict.fromkeys(suppressed, NO_SHARE)
     return {
         "config": config,
-        "tokenizer": read_tokenizer(directory, _FORM, source_words, target_words),
+        "tokenizer": read_tokenizer(
+            directory,
+            _FORM,
+            source_words,
+            target_words,
+            cleans_up_spaces=tokenizer_settings.take("clean_up_tokenization_spaces", bool, False),
+        ),
         "decoding": {
             **search.decoding,
-            "suppressed_tokens": [target_words.words[i] for i in suppressed],
+            "maximum_source_length": longest,
+            "suppressed_tokens": [target_words.words[i] for i in suppressed] or None,
         },
         "source_language": languages[0],
         "target_language": languages[1],
@@ -126,20 +141,15 @@ def read_hugging_face(directory: Path) -> dict[str, Any]:
 
 
 def _vocabularies(
-    directory: Path, architecture: Architecture
+    directory: Path, settings: Settings, architecture: Architecture
 ) -> tuple[MarianVocabulary, MarianVocabulary, tuple[str | None, str | None]]:
     """The words of both sides, the same object where they share them, and the two languages."""
-    settings = Settings("tokenizer_config.json", {})
-    if (directory / settings.file).is_file():
-        settings = Settings.of_json(directory / settings.file)
     is_separate = settings.take("separate_vocabs", bool, False)
     settings.expect(
         {
             "sp_model_kwargs": ({}, None),
             "additional_special_tokens": ([], None),
             "extra_special_tokens": ([], {}, None),
-            # It would take the space out of "a ." and the like in translations.
-            "clean_up_tokenization_spaces": (False, None),
         }
     )
     languages = (

@@ -264,7 +264,6 @@ def read_search(settings: Settings, architecture: Architecture, forced_end: int 
         "length_penalty": "power",
         "maximum_length": length,
         "maximum_extra_length": length,  # the source's length is no limit
-        "maximum_source_length": architecture.maximum_positions - 1,
         "early_stopping": settings.choose("early_stopping", _EARLY_STOPPING, "heuristic"),
         "ends_within": "beam",
         "forced_end": "free",

@@ -44,8 +44,8 @@ def read_release(directory: Path) -> dict[str, Any]:
     Raises:
         InputError: if a file, key or tensor is missing, unknown or not what is implemented.
     """
-    text = needed_file(directory, "decoder.yml", _FORM).read_text(encoding="utf-8")
-    decoder = read_decoder(Settings.of_yaml(text, "decoder.yml"))
+    content = needed_file(directory, "decoder.yml", _FORM).read_bytes()
+    decoder = read_decoder(Settings.of_yaml(content, "decoder.yml"))
     file = open_npz(_named(directory, decoder.model))
     architecture = read_release_architecture(_embedded_settings(file))
     source, target = (
@@ -60,7 +60,7 @@ def read_release(directory: Path) -> dict[str, Any]:
         len(target.words),
         architecture.model,
     )
-    suppressed = [] if decoder.allows_unknown else [target.words[3]]
+    suppressed = None if decoder.allows_unknown else [target.words[3]]
     return {
         "config": config,
         "tokenizer": read_tokenizer(directory, _FORM, source, target),
@@ -81,8 +81,8 @@ def _embedded_settings(file: TensorFile) -> Settings:
         raise InputError(
             f"{file.path.name} must hold {_SETTINGS}, the model's settings. Received: none"
         )
-    text = file.read_raw(_SETTINGS, slice(None)).tobytes().rstrip(b"\0").decode()
-    return Settings.of_yaml(text, f"{file.path.name}, {_SETTINGS}")
+    content = file.read_raw(_SETTINGS, slice(None)).tobytes().rstrip(b"\0")
+    return Settings.of_yaml(content, f"{file.path.name}, {_SETTINGS}")
 
 
 def _vocabulary(path: Path, size: int) -> MarianVocabulary:

@@ -50,7 +50,7 @@ def read_release_vocabulary(path: Path) -> dict[str, int]:
             continue
         else:
             word, colon, value = line.rpartition(":")
-        if colon != ":" or not re.fullmatch(r" *[0-9]+ *", value):
+        if colon != ":" or not re.fullmatch(r" *[0-9]{1,9} *", value):
             raise InputError(
                 f"{path.name}:{number} must be a word, ': ' and its id. Received: {line!r}"
             )
@@ -77,5 +77,6 @@ def _scalar(text: str) -> str:
 def _unescaped(match: re.Match) -> str:
     code = match[1]
     if len(code) > 1:
-        return chr(int(code[1:], base=16))
+        number = int(code[1:], base=16)
+        return chr(number) if number < 0x110000 else "\ufffd"
     return _ESCAPED.get(code, code)

@@ -61,19 +61,23 @@ def load_marian(path: Path, description: dict) -> tuple[MarianTokenizer, MarianT
     try:
         shared = description["shared"] is True
         fingerprints = {name: description["files"][name] for name in _file_names(shared)}
-        punctuation = [description[side]["punctuation"] for side in _SIDES]
+        options = [
+            {name: description[side][name] for name in ("punctuation", "cleans_up_spaces")}
+            for side in _SIDES
+        ]
     except (KeyError, TypeError) as error:
         raise InputError(
-            f"{path}: must have the keys source and target, each with punctuation, and files, with "
-            f"the SHA-256 of each. Received: {', '.join(description)}"
+            f"{path}: must have the keys source and target, each with punctuation and "
+            f"cleans_up_spaces, and files, with the SHA-256 of each. "
+            f"Received: {', '.join(description)}"
         ) from error
     content = {
         name: read_unchanged(path.with_name(name), value) for name, value in fingerprints.items()
     }
     tokenizers = []
-    for side, rules in zip(_SIDES, punctuation, strict=True):
+    for side, chosen in zip(_SIDES, options, strict=True):
         words = json.loads(content[f"{'shared' if shared else side}.words.json"])
-        tokenizers.append(MarianTokenizer(content[f"{side}.spm"], words, punctuation=rules))
+        tokenizers.append(MarianTokenizer(content[f"{side}.spm"], words, **chosen))
     return tokenizers[0], tokenizers[1]
 
 

@@ -54,14 +54,15 @@ class Settings:
         return cls(path.name, read_json_object(path))
 
     @classmethod
-    def of_yaml(cls, text: str, file: str) -> Settings:
-        """The settings of a YAML text."""
+    def of_yaml(cls, content: bytes, file: str) -> Settings:
+        """The settings of a YAML text in UTF-8."""
         try:
-            values = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise InputError(f"{file} must be YAML: {error}. Received: {text[:80]!r}") from None
+            values = yaml.safe_load(content.decode())
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            what = " ".join(str(error).split())  # in one line
+            raise InputError(f"{file} must be YAML: {what}. Received: {content[:80]!r}") from None
         if not isinstance(values, dict):
-            raise InputError(f"{file} must be a YAML mapping. Received: {text[:80]!r}")
+            raise InputError(f"{file} must be a YAML mapping. Received: {content[:80]!r}")
         return cls(file, values)
 
     def split(self, keys: Iterable[str]) -> Settings:
@@ -145,7 +146,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file; anything else is refused."""
     try:
         values = json.loads(path.read_bytes())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # of JSON, of UTF-8, of very long numbers
         raise InputError(f"{path.name} must be JSON: {error}. Received: {path}") from None
     if not isinstance(values, dict):
         raise InputError(f"{path.name} must be a JSON object. Received: {path}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from keras_transformer.marian.settings import read_json_object
 # By their names, as bfloat16 is no type of NumPy's own.
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 # What NumPy raises where a file is no archive of arrays.
-_NO_ARCHIVE = (OSError, EOFError, ValueError, KeyError, AttributeError, zipfile.BadZipFile)
+_NO_ARCHIVE = (
+    OSError, EOFError, ValueError, KeyError, AttributeError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 
 
 class TensorFile:
@@ -49,7 +52,15 @@ class TensorFile:
                 f"{self.path.name}: {name} must be of type {', '.join(_FLOATS)}. "
                 f"Received: {array.dtype.name}"
             )
-        return array.astype(np.float32, copy=False)
+        with np.errstate(over="ignore", invalid="ignore"):
+            result = array.astype(np.float32, copy=False)
+            total = result.sum(dtype=np.float64)  # too wide to overflow where all is finite
+        if not np.isfinite(total):
+            raise InputError(
+                f"{self.path.name}: {name} must be of finite float32 numbers. "
+                "Received: infinity or NaN"
+            )
+        return result
 
 
 def open_safetensors(paths: list[Path]) -> TensorFile:
@@ -82,7 +93,7 @@ def open_sharded_safetensors(index: Path) -> TensorFile:
     homes = read_json_object(index).get("weight_map")
     if not isinstance(homes, dict) or not homes:
         raise InputError(f"{index.name} must have a weight_map of tensors. Received: {homes!r}")
-    paths = [index.parent / str(name) for name in sorted(set(homes.values()))]
+    paths = [index.parent / name for name in sorted(set(map(str, homes.values())))]
     for path in paths:
         if path.parent != index.parent or not path.is_file():
             raise InputError(
@@ -177,7 +188,12 @@ def open_npz(path: Path) -> TensorFile:
     def read(name: str, rows: slice) -> np.ndarray:
         if name not in last:
             last.clear()
-            last[name] = archive[name]
+            try:
+                last[name] = archive[name]
+            except _NO_ARCHIVE as error:
+                raise InputError(
+                    f"{path.name}: {name} must be whole: {error}. Received: {path}"
+                ) from None
         return last[name][rows]
 
     return TensorFile(path, shapes, read)

@@ -24,6 +24,7 @@ from keras_transformer.marian.punctuation import (
     normalize_punctuation,
     normalize_punctuation_in_graph,
 )
+from keras_transformer.marian.spaces import clean_up_spaces, clean_up_spaces_in_graph
 from keras_transformer.marian.unigram_cut import UnigramCut, needs_unigram_cut
 from keras_transformer.text_preparation import (
     make_valid,
@@ -55,13 +56,17 @@ class MarianTokenizer:
         punctuation: str, the language by whose rules the punctuation of each text is normalised
             before it is cut, `"other"` for a language without rules of its own. `None` leaves
             texts alone, as Hugging Face does unless its `normalize` is called.
+        cleans_up_spaces: bool, whether the space before English punctuation and contractions is
+            taken out of decoded texts, as Hugging Face does for a tokenizer that is saved with
+            `clean_up_tokenization_spaces`.
 
     Attributes:
         model_proto: bytes, the model.
         words: tuple of str.
         punctuation: str or `None`.
+        cleans_up_spaces: bool.
         vocabulary_size: int, the number of words.
-        fingerprint: str, the SHA-256 of all three in hexadecimal.
+        fingerprint: str, the SHA-256 of all four in hexadecimal.
 
     Raises:
         InputError: if `model_proto` is no SentencePiece model, a word is given twice or there are
@@ -79,7 +84,14 @@ class MarianTokenizer:
     'nein'
     """
 
-    def __init__(self, model_proto: bytes, words: Sequence[str], *, punctuation: str | None = None):
+    def __init__(
+        self,
+        model_proto: bytes,
+        words: Sequence[str],
+        *,
+        punctuation: str | None = None,
+        cleans_up_spaces: bool = False,
+    ) -> None:
         import sentencepiece
 
         try:
@@ -105,8 +117,10 @@ class MarianTokenizer:
         self.model_proto = model_proto
         self.words = tuple(words)
         self.punctuation = punctuation
+        self.cleans_up_spaces = cleans_up_spaces
         self.vocabulary_size = len(self.words)
-        content = [hashlib.sha256(model_proto).hexdigest(), self.words, punctuation]
+        model = hashlib.sha256(model_proto).hexdigest()
+        content = [model, self.words, punctuation, cleans_up_spaces]
         self.fingerprint = hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     @property
@@ -118,6 +132,7 @@ class MarianTokenizer:
             "model": model.trainer_spec.ModelType.Name(model.trainer_spec.model_type).lower(),
             "normalization": model.normalizer_spec.name,
             "punctuation": self.punctuation,
+            "cleans_up_spaces": self.cleans_up_spaces,
             "vocabulary_size": self.vocabulary_size,
         }
 
@@ -152,7 +167,8 @@ class MarianTokenizer:
             if UNK_ID < i < self.vocabulary_size:
                 kept.append(self.words[i])
         # It leaves the spaces of the other side's pieces, U+2581, alone, which is a break to ours.
-        return on_one_line(self._processor.decode_pieces(kept))
+        text = on_one_line(self._processor.decode_pieces(kept))
+        return clean_up_spaces(text) if self.cleans_up_spaces else text
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Returns the word of each id, control ids too; `▁` is a space."""
@@ -189,8 +205,8 @@ class MarianTokenizer:
         has_text = (ids > UNK_ID) & (ids < self.vocabulary_size)  # [N, T]
         kept = tf.ragged.boolean_mask(ids, before_end & has_text)  # [N, None]
         words = kept.with_values(tf.gather(tf.constant(self.words), kept.values))
-        text = self.resource.model.detokenize(words)
-        return on_one_line_in_graph(text)
+        text = on_one_line_in_graph(self.resource.model.detokenize(words))
+        return clean_up_spaces_in_graph(text) if self.cleans_up_spaces else text
 
     def pieces_graph(self, ids: tf.Tensor) -> tf.Tensor:
         """`pieces` for a matrix of ids: int32 [N, T] to string [N, T], empty for `PAD_ID`."""

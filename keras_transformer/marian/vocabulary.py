@@ -140,6 +140,8 @@ def _in_order(words: Mapping[str, int] | Sequence[str]) -> list[str]:
     for i, word in enumerate(ordered):
         if not isinstance(word, str) or not word:
             raise InputError(f"A Marian word must be text, not empty. Received: {word!r}, id {i}")
+        if not word.isascii() and any("\ud800" <= letter <= "\udfff" for letter in word):
+            raise InputError(f"A Marian word must be Unicode text. Received: {word!r}, id {i}")
         if word in seen:
             raise InputError(
                 f"A Marian vocabulary must hold a word once. Received: {word!r} again, id {i}"

@@ -95,6 +95,18 @@ def test_translate_writes_the_file_and_prints_json_too(numbers_export, read_json
     assert result["translations"][0][0]["text"] == "zwei" and output.read_text() == "zwei\n"
 
 
+@pytest.mark.parametrize("command", ["translate", "evaluate"])
+def test_a_file_that_is_read_is_not_written_over(numbers_export, run_command, tmp_path, command):
+    file = write(tmp_path / "lines", ["two"])
+    words = {
+        "translate": ("--input", file),
+        "evaluate": ("--source", write(tmp_path / "other", ["zwei"]), "--reference", file),
+    }
+    code, _, errors = run_command(command, numbers_export, *words[command], "--output", file)
+    assert code == 2 and "--output must be another file than those that are read" in errors
+    assert file.read_text() == "two\n"
+
+
 def test_beam_size_and_alpha_are_the_search_s(numbers_run, read_json, tmp_path):
     texts = ["six five", "three seven one five"]
     file = write(tmp_path / "input", texts)

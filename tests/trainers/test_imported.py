@@ -106,6 +106,14 @@ class TestTheRun:
         assert tokenizer.fingerprint == checkpoint.tokenizer.fingerprint
         assert len(run.load_translator(beam_size=2).translate(["a b", ""])) == 2
 
+    def test_a_checkpoint_that_suppresses_nothing(self, tmp_path):
+        decoding = {"bad_words_ids": None}
+        write_hugging_face(tmp_path / "checkpoint", SHAPES["swish"], 2, decoding=decoding)
+        import_marian(tmp_path / "checkpoint", tmp_path / "run")
+        run = RunDirectory(tmp_path / "run")
+        assert run.load_recipe().decoding.suppressed_tokens is None
+        assert len(run.load_translator(beam_size=2).translate(["a b"])) == 1
+
     def test_languages_that_nobody_tells_are_null_and_can_be_given(self, unknown, tmp_path):
         data = RunDirectory(unknown).load_recipe().data
         assert data.source_language is data.target_language is None
@@ -136,6 +144,11 @@ class TestNothingIsWrittenOverOrHalf:
         (tmp_path / "run").write_text("mine")
         line = refused(capsys, "import-marian", CHECKPOINT, "--run-dir", tmp_path / "run")
         assert line.endswith(f"Received: {tmp_path / 'run'}, a file")
+
+    @pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
+    def test_what_names_no_file_is_refused(self, tmp_path, capsys, name):
+        line = refused(capsys, "import-marian", CHECKPOINT, "--run-dir", tmp_path / name)
+        assert "--run-dir must be a new or an empty folder. Received: " in line
 
     def test_an_empty_folder_is_taken_and_folders_are_made(self, tmp_path, monkeypatch):
         (tmp_path / "empty").mkdir()

@@ -162,6 +162,14 @@ class TestTheTraining:
         with pytest.raises(InputError, match="training.initial_run=.*resume it with the same"):
             Trainer(load_recipe(recipe, [f"training.initial_run={other}"]), tmp_path / "new")
 
+    def test_it_says_what_it_starts_from_and_where_it_was_best(self, recipe, tmp_path, capsys):
+        run = tmp_path / "worse"
+        Trainer(load_recipe(recipe, ["training.learning_rate_factor=5"]), run).train()
+        validations = [line for line in read_metrics(RunDirectory(run)) if "val_loss" in line]
+        assert [line["step"] for line in validations] == [0, 3, 6]
+        assert validations[0]["val_loss"] < validations[1]["val_loss"]
+        assert "val_loss was lowest at step 0, " in "".join(capsys.readouterr())
+
     def test_it_goes_on_from_a_fine_tuned_run(self, recipe, tmp_path):
         Trainer(load_recipe(recipe, ["training.steps=1"]), tmp_path / "new").train()
         again = [f"training.initial_run={tmp_path / 'new'}", "training.steps=2"]

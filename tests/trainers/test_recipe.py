@@ -88,6 +88,14 @@ def test_an_unknown_key_is_named_with_the_nearest_right_one(tmp_path, dotted, ne
     )
 
 
+def test_an_empty_list_suppresses_no_words(tmp_path):
+    path = write(tmp_path, with_value("decoding.suppressed_tokens", []))
+    assert load_recipe(path).decoding.suppressed_tokens is None
+    recipe = load_recipe(path, ["decoding.suppressed_tokens=[a, b]"])
+    assert recipe.decoding.suppressed_tokens == ("a", "b")
+    assert Recipe.from_dict(recipe.to_dict()) == recipe
+
+
 def test_an_unknown_key_like_no_other_lists_the_keys():
     assert "zzz is not a key. The keys of a recipe are data, tokenizer, model" in message_of(
         with_value("zzz", 1)
@@ -124,6 +132,8 @@ def test_an_unknown_key_like_no_other_lists_the_keys():
         ("decoding", 3, "a section of keys. Received: 3"),
         ("data.test", "test.en", "a section of keys. Received: 'test.en'"),
         ("decoding.alpha", -0.1, "at least 0. Received: -0.1"),
+        ("decoding.early_stopping", False, "'never' or 'heuristic' or 'full_beam'. Received: F"),
+        ("decoding.suppressed_tokens", "x", "a list of strings or null. Received: 'x'"),
         ("model.dropout", 1.0, "at least 0 and below 1. Received: 1.0"),
         ("model.d_model", 0, "at least 1. Received: 0"),
         ("model.d_model", "wide", "an integer. Received: 'wide'"),

@@ -1,8 +1,10 @@
 import copy
 import json
 
+import numpy as np
 import pytest
 from marian_files import SHAPES, generation_config, hugging_face_config, write_hugging_face
+from safetensors.numpy import load_file, save_file
 
 from keras_transformer.errors import InputError
 from keras_transformer.marian.checkpoint import read_marian
@@ -135,7 +137,6 @@ def test_a_published_config_is_read():
         "length_penalty": "power",
         "maximum_length": 511,
         "maximum_extra_length": 511,
-        "maximum_source_length": 511,
         "early_stopping": "heuristic",
         "ends_within": "beam",
         "forced_end": "free",
@@ -295,7 +296,7 @@ def test_renormalized_scores_give_suppressed_words_no_share(tmp_path):
     [
         ({"eos_token": "<end>"}, "tokenizer_config.json: eos_token must be '</s>'"),
         ({"sp_model_kwargs": {"enable_sampling": True}}, "tokenizer_config.json: sp_model_kwargs"),
-        ({"clean_up_tokenization_spaces": True}, "clean_up_tokenization_spaces must be false"),
+        ({"clean_up_tokenization_spaces": 1}, "clean_up_tokenization_spaces must be true or fa"),
         ({"additional_special_tokens": ["<eop>"]}, "additional_special_tokens must be"),
         ({"extra_special_tokens": {"x": "<x>"}}, "extra_special_tokens must be"),
         ({"added_tokens_decoder": {"7": {"content": "Tom"}}}, "added_tokens_decoder must be of"),
@@ -312,10 +313,65 @@ def test_a_tokenizer_that_does_not_fit_is_refused(tmp_path, tokenizer, message):
 
 
 @pytest.mark.parametrize(
+    "settings, expected",
+    [({"model_max_length": 128}, 127), ({"model_max_length": 1e30}, 1023), ({}, 511)],
+)
+def test_a_source_is_as_long_as_tokenizer_and_model_allow(tmp_path, settings, expected):
+    directory = write_hugging_face(tmp_path, SHAPE, 1)
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 1024}))
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert read_marian(directory).decoding["maximum_source_length"] == expected
+
+
+def test_without_suppressed_words_the_key_is_null(tmp_path):
+    directory = write_hugging_face(tmp_path, SHAPE, 1, decoding={"bad_words_ids": None})
+    assert read_marian(directory).decoding["suppressed_tokens"] is None
+
+
+@pytest.mark.parametrize(
+    "value, place",
+    [
+        (np.nan, "final_logits_bias"),
+        (np.inf, "model.shared.weight"),
+        (1e300, "model.shared.weight"),
+    ],
+)
+def test_weights_that_are_no_float32_numbers_are_refused(tmp_path, value, place):
+    directory = write_hugging_face(tmp_path, SHAPE, 1)
+    weights = load_file(directory / "model.safetensors")
+    weights[place] = weights[place].astype(np.float64)
+    weights[place][0, 5] = value
+    save_file(weights, directory / "model.safetensors")
+    message = f"model.safetensors: {place} must be of finite float32 numbers"
+    with pytest.raises(InputError, match=message):
+        read_marian(directory).build_model()
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_broken_sentencepiece_model_is_named(tmp_path, side):
+    directory = write_hugging_face(tmp_path, SHAPE, 1)
+    (directory / f"{side}.spm").write_bytes(b"")
+    with pytest.raises(InputError, match=f"{side}.spm: A tokenizer needs .* 0 bytes"):
+        read_marian(directory)
+
+
+def test_an_index_of_shards_without_names_is_refused(tmp_path):
+    directory = write_hugging_face(tmp_path, SHAPE, 1)
+    (directory / "model.safetensors").unlink()
+    index = {"weight_map": {"a": 1, "b": "c"}}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(InputError, match="must list files that lie beside it. Received: 1, which"):
+        read_marian(directory)
+
+
+@pytest.mark.parametrize(
     "text, message",
     [
         ("{", "config.json must be JSON"),
         ("[]", "config.json must be a JSON object"),
+        ("[" * 100_000, "config.json must be JSON: maximum recursion"),
+        ('{"d_model": ' + "9" * 5000 + "}", "config.json must be JSON: Exceeds the limit"),
     ],
 )
 def test_a_broken_file_is_named(tmp_path, text, message):

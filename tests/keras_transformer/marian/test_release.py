@@ -74,7 +74,7 @@ def test_the_search_is_that_of_marian(tmp_path):
     )
     decoding = read_marian(tmp_path).decoding
     assert (decoding["beam_size"], decoding["alpha"]) == (4, 0.6)
-    assert (decoding["maximum_source_length"], decoding["suppressed_tokens"]) == (199, [])
+    assert (decoding["maximum_source_length"], decoding["suppressed_tokens"]) == (199, None)
 
 
 def test_words_that_the_release_lacks_are_zeros_without_a_share(tmp_path):
@@ -237,6 +237,29 @@ def test_nothing_pickled_is_loaded(tmp_path):
         read_marian(directory)
 
 
+@pytest.mark.parametrize("content", [b"\xff: 1\n", b"a: b\nc\n", b"[" * 10_000])
+@pytest.mark.parametrize("place", ["decoder.yml", "model.npz, special:model.yml"])
+def test_broken_settings_are_named_in_one_line(tmp_path, content, place):
+    directory = write_release(tmp_path, SHAPE, 1)
+    if place == "decoder.yml":
+        (directory / place).write_bytes(content)
+    else:
+        settings = np.frombuffer(content, np.int8)
+        rewrite(directory, lambda arrays: arrays.update({"special:model.yml": settings}))
+    with pytest.raises(InputError, match=f"^{place} must be YAML: ") as caught:
+        read_marian(directory)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_tensor_is_named(tmp_path):
+    directory = write_release(tmp_path, SHAPE, 1)
+    content = bytearray((directory / "model.npz").read_bytes())
+    content[5000:5100] = b"\xff" * 100
+    (directory / "model.npz").write_bytes(content)
+    with pytest.raises(InputError, match="model.npz: [A-Za-z0-9_]+ must be whole: "):
+        read_marian(directory).build_model()
+
+
 @pytest.mark.parametrize("content", [b"", b"no archive"])
 def test_a_broken_archive_is_named(tmp_path, content):
     directory = write_release(tmp_path, SHAPE, 1)
@@ -272,11 +295,12 @@ def test_words_that_yaml_reads_otherwise_are_themselves(tmp_path):
         "a: b: 16",
         '"\\N\\_": 17',
         "\x07: 18",
+        '"\\UFFFFFFFF": 19',
     ]
     path.write_bytes(("\n".join(lines) + "\n").encode())
     assert list(read_release_vocabulary(path)) == [
         "</s>", "<unk>", "no", "NO", "1.0", "1.00", "~", "it's", '"\\', "\x85", "▁😀", "a\u2028b",
-        ":", "w" * 1100, "▁zwölf", "#", "a: b", "\x85\xa0", "\x07",
+        ":", "w" * 1100, "▁zwölf", "#", "a: b", "\x85\xa0", "\x07", "\ufffd",
     ]  # fmt: skip
 
 
@@ -287,6 +311,7 @@ def test_words_that_yaml_reads_otherwise_are_themselves(tmp_path):
         (b"a: 0\nb: x\n", "a.vocab.yml:2 must be a word"),
         (b"a: 0\na: 1\n", "a.vocab.yml:2 must hold a new word. Received: 'a' again"),
         (b"\xff: 0\n", "a.vocab.yml must be UTF-8"),
+        (b"a: " + b"9" * 5000 + b"\n", "a.vocab.yml:1 must be a word"),
     ],
 )
 def test_a_broken_vocabulary_is_named_with_its_line(tmp_path, content, message):

@@ -217,6 +217,7 @@ def test_options_tell_of_the_model():
         "model": "unigram",
         "normalization": "nmt_nfkc",
         "punctuation": None,
+        "cleans_up_spaces": False,
         "vocabulary_size": 4800,
     }
 

@@ -55,6 +55,7 @@ def test_other_names_and_another_start():
         ({**WORDS, "c": True}, {}, r"whole number .*Received: 'c': True$"),
         ({**WORDS, "": 5}, {}, r"not empty\. Received: '', id 5$"),
         ([*WORDS, 5], {}, r"must be text.*Received: 5, id 5$"),
+        ({**WORDS, "\ud800": 5}, {}, r"must be Unicode text\. Received: '\\ud800', id 5$"),
         ([*WORDS, "b"], {}, r"hold a word once\. Received: 'b' again, id 5$"),
         ("abc", {}, r"mapping from word to id or a list.*Received: str$"),
         ({"<unk>": 0, "<pad>": 1}, {}, r"end word '</s>'\. Received: 2 words without it$"),
