@@ -58,6 +58,17 @@ def take_over(
     return taken
 
 
+def initial_model_path(initial_run: str | Path) -> Path:
+    """The path of a run's averaged model; raises `InputError` where it has none."""
+    path = Path(initial_run) / "model.keras"
+    if not path.exists():
+        raise InputError(
+            "training.initial_run must be a run directory with a model.keras, which 'train', "
+            f"'average' or an import writes. Received: {show(str(initial_run))}"
+        )
+    return path
+
+
 def initial_weights(initial_run: str | Path, config: TransformerConfig) -> list[np.ndarray]:
     """The trainable weights of a run's averaged model, in the order of the model's.
 
@@ -68,13 +79,7 @@ def initial_weights(initial_run: str | Path, config: TransformerConfig) -> list[
     Raises:
         InputError: where there is no such model, or it is of another shape.
     """
-    path = Path(initial_run) / "model.keras"
-    if not path.exists():
-        raise InputError(
-            "training.initial_run must be a run directory with a model.keras, which 'train', "
-            f"'average' or an import writes. Received: {show(str(initial_run))}"
-        )
-    model = load_model(path)
+    model = load_model(initial_model_path(initial_run))
     for name, value in dataclasses.asdict(config).items():
         of_model = getattr(model.config, name)
         if value != of_model and name not in OWN_KEYS:

@@ -75,6 +75,12 @@ class DataSection(Section):
     drop_duplicates: bool = False
     prepared_dir: str | None = None
 
+    @property
+    def languages(self) -> str | None:
+        """In words, such as `en to de`; None where they are not known."""
+        pair = (self.source_language, self.target_language)
+        return None if None in pair else " to ".join(pair)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         trains = self.train is not None
@@ -296,6 +302,6 @@ class DecodingSection(Section):
     batch_sentences: int = key(64, at_least=1)
 
     def __post_init__(self) -> None:
-        if self.suppressed_tokens is not None and len(self.suppressed_tokens) == 0:
+        if self.suppressed_tokens in ([], ()):
             object.__setattr__(self, "suppressed_tokens", None)
         super().__post_init__()

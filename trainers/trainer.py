@@ -19,7 +19,7 @@ from keras_transformer.command_io import say
 from keras_transformer.errors import InputError
 from trainers import callbacks
 from trainers.batching import TokenBatches
-from trainers.initial_run import initial_weights, weights_fingerprint
+from trainers.initial_run import initial_model_path, initial_weights, weights_fingerprint
 from trainers.new_model import config_of, new_model
 from trainers.precision import resolve_precision
 from trainers.prepare import prepare_corpus
@@ -80,6 +80,9 @@ class Trainer:
             raise InputError(
                 f"A run directory must be a folder that can be made. Received: {error}"
             ) from error
+        initial_run = recipe.training.initial_run
+        if initial_run is not None and not self.run.checkpoints().steps():
+            initial_model_path(initial_run)
         if self.run.recipe_path.exists() and self.workers.is_chief:
             check_same_recipe(self.run.load_recipe(), recipe, self.run.path)
 
@@ -125,7 +128,11 @@ class Trainer:
                 if weights is not None:
                     for variable, value in zip(model.trainable_variables, weights, strict=True):
                         variable.assign(value)
-                    self._say(f"starting from the model of {self.recipe.training.initial_run}")
+                    initial = RunDirectory(self.recipe.training.initial_run)
+                    self._say(f"starting from the model of {initial.path}")
+                    theirs, ours = initial.load_recipe().data.languages, self.recipe.data.languages
+                    if theirs not in (None, ours):  # which may be meant
+                        self._say(f"it translates {theirs}, this run {ours}")
                 state = {"step": 0, "batches": 0, "seconds": 0.0}
                 if RunLog(self.run.path).lines():
                     self._say("there are no checkpoints: the run begins anew")

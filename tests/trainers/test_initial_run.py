@@ -170,6 +170,13 @@ class TestTheTraining:
         assert validations[0]["val_loss"] < validations[1]["val_loss"]
         assert "val_loss was lowest at step 0, " in "".join(capsys.readouterr())
 
+    @pytest.mark.parametrize("language", ["de", "fr"])
+    def test_another_language_is_told(self, recipe, tmp_path, capsys, language):
+        overrides = [f"data.target_language={language}", "training.steps=1"]
+        Trainer(load_recipe(recipe, overrides), tmp_path / language).train()
+        told = "it translates en to de, this run en to fr" in "".join(capsys.readouterr())
+        assert told == (language == "fr")
+
     def test_it_goes_on_from_a_fine_tuned_run(self, recipe, tmp_path):
         Trainer(load_recipe(recipe, ["training.steps=1"]), tmp_path / "new").train()
         again = [f"training.initial_run={tmp_path / 'new'}", "training.steps=2"]
