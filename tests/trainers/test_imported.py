@@ -220,6 +220,7 @@ class TestTheCommands:
         assert "--language must name the target language, which the imported run does not" in line
         assert main([str(w) for w in ("evaluate", unknown, *files, "--language", "fi")]) == 0
 
+    @pytest.mark.slow
     def test_export_of_a_run_without_languages(self, unknown, tmp_path, capsys):
         words = ["export", str(unknown), "--output", str(tmp_path / "export")]
         assert main(words) == 0
@@ -241,6 +242,7 @@ class TestTheCommands:
         assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 def test_fine_tuning(run, tmp_path, capsys):
     write_corpus(tmp_path)
     splits = {"train": "train", "validation": "valid"}
