@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -65,15 +66,17 @@ ODD_TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def peer_python(tmp_path_factory) -> str:
+def peer_python(tmp_path_factory) -> Iterator[str]:
     if os.environ.get("KERAS_TRANSFORMER_PEERS"):
-        return os.environ["KERAS_TRANSFORMER_PEERS"]
+        yield os.environ["KERAS_TRANSFORMER_PEERS"]
+        return
     folder = tmp_path_factory.mktemp("peers")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     python = folder / "bin" / "python"
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*install, *PACKAGES], check=True)
-    return str(python)
+    yield str(python)
+    shutil.rmtree(folder)  # 6 GB, which pytest would keep for two runs more
 
 
 @pytest.fixture(scope="module")
