@@ -7,7 +7,7 @@ import difflib
 import json
 from typing import Any
 
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, check_choice
 
 CHOICES = {
     "norm": ("post", "pre"),
@@ -97,9 +97,7 @@ class TransformerConfig:
         for field in dataclasses.fields(self):
             _check_type(field.name, str(field.type), getattr(self, field.name))
         for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                expected = " or ".join(f"'{choice}'" for choice in choices)
-                raise InputError(f"{name} must be {expected}. Received: {getattr(self, name)!r}")
+            check_choice(name, getattr(self, name), choices)
         for name in ("dropout", "attention_dropout", "activation_dropout"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise InputError(

@@ -1,4 +1,9 @@
-"""The one exception for what a user can put right, and the check of sizes that raises it."""
+"""The one exception for what a user can put right, and checks of values that raise it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 
 class InputError(ValueError):
@@ -24,3 +29,18 @@ def check_sizes(**sizes: int | None) -> None:
         is_whole = isinstance(size, int) and not isinstance(size, bool)
         if size is not None and not (is_whole and size >= 1):
             raise InputError(f"{name} must be an integer of at least 1. Received: {size!r}")
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    """Refuses a value that is none of the choices.
+
+    Example:
+
+    >>> check_choice("norm", "mid", ("post", "pre"))
+    Traceback (most recent call last):
+    ...
+    keras_transformer.errors.InputError: norm must be 'post' or 'pre'. Received: 'mid'
+    """
+    if value not in choices:
+        expected = " or ".join(f"'{choice}'" for choice in choices)
+        raise InputError(f"{name} must be {expected}. Received: {value!r}")

@@ -7,7 +7,7 @@ import math
 
 import tensorflow as tf
 
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, check_choice
 
 CHOICES = {
     "length_penalty": ("gnmt", "power"),
@@ -65,9 +65,7 @@ class SearchRules:
         if not 0 <= self.alpha < math.inf:
             raise InputError(f"alpha must be at least 0. Received: {self.alpha!r}")
         for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                expected = " or ".join(f"'{choice}'" for choice in choices)
-                raise InputError(f"{name} must be {expected}. Received: {getattr(self, name)!r}")
+            check_choice(name, getattr(self, name), choices)
 
     def penalty(self, length: tf.Tensor | int) -> tf.Tensor:
         """What the log-probability of a hypothesis is divided by; it never falls with the length.

@@ -9,6 +9,7 @@ decode to U+FFFD.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -186,23 +187,11 @@ class SubwordTokenizer:
 
         Control ids and ids outside the vocabulary have no text.
         """
-        kept = []
-        for i in map(int, ids):
-            if i == EOS_ID:
-                break
-            if UNK_ID < i < self.vocabulary_size:
-                kept.append(i)
-        return prepare(self._processor.decode(kept))
+        return prepare(self._processor.decode(ids_with_text(ids, self.vocabulary_size)))
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Returns the vocabulary's entry for each id, control ids too; `▁` is a space."""
-        ids = [int(i) for i in ids]
-        for i in ids:
-            if not 0 <= i < self.vocabulary_size:
-                raise InputError(
-                    f"An id must be in 0..{self.vocabulary_size - 1}, the vocabulary. Received: {i}"
-                )
-        return self._processor.id_to_piece(ids)
+        return self._processor.id_to_piece(ids_in_vocabulary(ids, self.vocabulary_size))
 
     @property
     def resource(self) -> tf.Module:
@@ -217,14 +206,54 @@ class SubwordTokenizer:
 
     def decode_graph(self, ids: tf.Tensor) -> tf.Tensor:
         """`decode` for a matrix of ids: int32 [N, T] to string [N], valid UTF-8 on one line."""
-        before_end = tf.math.cumprod(tf.cast(ids != EOS_ID, tf.int32), axis=1) == 1  # [N, T]
-        has_text = (ids > UNK_ID) & (ids < self.vocabulary_size)  # [N, T]
-        kept = tf.ragged.boolean_mask(ids, before_end & has_text)  # [N, None]
+        kept = ids_with_text_in_graph(ids, self.vocabulary_size)
         return prepare_in_graph(self.resource.detokenize(kept))
 
     def pieces_graph(self, ids: tf.Tensor) -> tf.Tensor:
         """`pieces` for a matrix of ids: int32 [N, T] to string [N, T], empty for `PAD_ID`."""
         return tf.where(tf.equal(ids, PAD_ID), "", self.resource.id_to_string(ids))
+
+
+def ids_with_text(ids: Iterable[int], vocabulary_size: int) -> list[int]:
+    """Returns the ids up to the first `EOS_ID`, without control ids and those beyond the last.
+
+    Example:
+
+    >>> ids_with_text([7, 3, 900, 8, 2, 9], 100)
+    [7, 8]
+    """
+    until_end = itertools.takewhile(lambda i: i != EOS_ID, map(int, ids))
+    return [i for i in until_end if UNK_ID < i < vocabulary_size]
+
+
+def ids_with_text_in_graph(ids: tf.Tensor, vocabulary_size: int) -> tf.RaggedTensor:
+    """`ids_with_text` for a matrix of ids: int32 [N, T] to ragged [N, None].
+
+    Example:
+
+    >>> ids_with_text_in_graph(tf.constant([[7, 3, 900, 8, 2, 9]]), 100).to_list()
+    [[7, 8]]
+    """
+    before_end = tf.math.cumprod(tf.cast(ids != EOS_ID, tf.int32), axis=1) == 1  # [N, T]
+    has_text = (ids > UNK_ID) & (ids < vocabulary_size)  # [N, T]
+    return tf.ragged.boolean_mask(ids, before_end & has_text)
+
+
+def ids_in_vocabulary(ids: Iterable[int], vocabulary_size: int) -> list[int]:
+    """Returns the ids as int; raises `InputError` for one that is in no vocabulary of this size.
+
+    Example:
+
+    >>> ids_in_vocabulary([7, 99], 100)
+    [7, 99]
+    """
+    ids = [int(i) for i in ids]
+    for i in ids:
+        if not 0 <= i < vocabulary_size:
+            raise InputError(
+                f"An id must be in 0..{vocabulary_size - 1}, the vocabulary. Received: {i}"
+            )
+    return ids
 
 
 def sentencepiece_resource(model_proto: bytes, out_type: tf.DType) -> tf.Module:

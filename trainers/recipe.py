@@ -143,9 +143,10 @@ class Recipe:
         for split in ("train", "validation", "test"):
             if files := getattr(self.data, split):
                 values["data"][split] = files.given()
-        for section, name in (("training", "devices"), ("decoding", "suppressed_tokens")):
-            if values[section][name]:
-                values[section][name] = list(values[section][name])
+        for section in values.values():
+            for name, value in section.items():
+                if isinstance(value, tuple):
+                    section[name] = list(value)
         return values
 
     def to_yaml(self) -> str:

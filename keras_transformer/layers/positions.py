@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.errors import InputError, check_sizes
+from keras_transformer.errors import InputError, check_choice, check_sizes
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -44,8 +44,7 @@ class SinusoidalPositions(keras.layers.Layer):
 
     def __init__(self, layout: str = "interleaved", **kwargs) -> None:
         super().__init__(**kwargs)
-        if layout not in ("interleaved", "halves"):
-            raise InputError(f"layout must be 'interleaved' or 'halves'. Received: {layout!r}")
+        check_choice("layout", layout, ("interleaved", "halves"))
         self.layout = layout
         self.supports_masking = True
 

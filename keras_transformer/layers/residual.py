@@ -7,7 +7,7 @@ from collections.abc import Callable
 import keras
 
 from keras_transformer.config import CHOICES
-from keras_transformer.errors import InputError
+from keras_transformer.errors import check_choice
 from keras_transformer.layers.dropout import Dropout
 
 
@@ -53,8 +53,7 @@ class Residual(keras.layers.Layer):
         self, norm: str = "post", dropout: float = 0.0, epsilon: float = 1e-6, **kwargs
     ) -> None:
         super().__init__(**kwargs)
-        if norm not in CHOICES["norm"]:
-            raise InputError(f"norm must be 'post' or 'pre'. Received: {norm!r}")
+        check_choice("norm", norm, CHOICES["norm"])
         self.norm = norm
         self.dropout = dropout
         self.epsilon = epsilon

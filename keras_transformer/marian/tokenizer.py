@@ -32,7 +32,14 @@ from keras_transformer.text_preparation import (
     on_one_line,
     on_one_line_in_graph,
 )
-from keras_transformer.tokenizer import EOS_ID, PAD_ID, UNK_ID, sentencepiece_resource
+from keras_transformer.tokenizer import (
+    PAD_ID,
+    UNK_ID,
+    ids_in_vocabulary,
+    ids_with_text,
+    ids_with_text_in_graph,
+    sentencepiece_resource,
+)
 from keras_transformer.tokenizer_training import parse_model_proto
 
 # The language to translate into, before anything else: ">>deu<< Hello". For `re` and for RE2.
@@ -160,25 +167,14 @@ class MarianTokenizer:
 
         Control ids and ids outside the vocabulary have no text. `">>deu<<"` has its own.
         """
-        kept = []
-        for i in map(int, ids):
-            if i == EOS_ID:
-                break
-            if UNK_ID < i < self.vocabulary_size:
-                kept.append(self.words[i])
+        kept = [self.words[i] for i in ids_with_text(ids, self.vocabulary_size)]
         # It leaves the spaces of the other side's pieces, U+2581, alone, which is a break to ours.
         text = on_one_line(self._processor.decode_pieces(kept))
         return clean_up_spaces(text) if self.cleans_up_spaces else text
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Returns the word of each id, control ids too; `▁` is a space."""
-        ids = [int(i) for i in ids]
-        for i in ids:
-            if not 0 <= i < self.vocabulary_size:
-                raise InputError(
-                    f"An id must be in 0..{self.vocabulary_size - 1}, the vocabulary. Received: {i}"
-                )
-        return [self.words[i] for i in ids]
+        return [self.words[i] for i in ids_in_vocabulary(ids, self.vocabulary_size)]
 
     @property
     def resource(self) -> tf.Module:
@@ -201,9 +197,7 @@ class MarianTokenizer:
 
     def decode_graph(self, ids: tf.Tensor) -> tf.Tensor:
         """`decode` for a matrix of ids: int32 [N, T] to string [N], valid UTF-8 on one line."""
-        before_end = tf.math.cumprod(tf.cast(ids != EOS_ID, tf.int32), axis=1) == 1  # [N, T]
-        has_text = (ids > UNK_ID) & (ids < self.vocabulary_size)  # [N, T]
-        kept = tf.ragged.boolean_mask(ids, before_end & has_text)  # [N, None]
+        kept = ids_with_text_in_graph(ids, self.vocabulary_size)  # [N, None]
         words = kept.with_values(tf.gather(tf.constant(self.words), kept.values))
         text = on_one_line_in_graph(self.resource.model.detokenize(words))
         return clean_up_spaces_in_graph(text) if self.cleans_up_spaces else text

@@ -3,22 +3,12 @@
 import copy
 
 import pytest
+from small_recipes import SMALLEST, message_of
 
 from keras_transformer import InputError
 from trainers.recipe import Recipe
 from trainers.yaml_text import parse_yaml
 
-FILES = {"source": "a.en", "target": "a.de"}
-TRAINING = {
-    "data": {
-        "source_language": "en",
-        "target_language": "de",
-        "train": FILES,
-        "validation": FILES,
-    },
-    "tokenizer": {"vocabulary_size": 4000},
-    "training": {"steps": 10},
-}
 IMPORTED = {
     "data": {
         "source_language": "en",
@@ -31,21 +21,13 @@ IMPORTED = {
 
 
 def changed(dotted, value):
-    """TRAINING with one key changed, or removed where the value is `...`."""
-    values = copy.deepcopy(TRAINING)
+    """SMALLEST with one key changed, or removed where the value is `...`."""
+    values = copy.deepcopy(SMALLEST)
     section, name = dotted.split(".")
     values.setdefault(section, {})[name] = value
     if value is ...:
         del values[section][name]
     return values
-
-
-def message_of(values):
-    with pytest.raises(InputError) as error:
-        Recipe.from_dict(values)
-    message = str(error.value)
-    assert "Received: " in message and "\n" not in message
-    return message
 
 
 def imported(**tokenizer):

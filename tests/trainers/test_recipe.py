@@ -6,23 +6,12 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_recipes import SMALLEST, message_of
 
 from keras_transformer import InputError, TransformerConfig
 from keras_transformer.config import PRESETS
 from trainers.recipe import Recipe, load_recipe, shipped_recipes
 from trainers.yaml_text import parse_yaml
-
-FILES = {"source": "a.en", "target": "a.de"}
-SMALLEST = {
-    "data": {
-        "source_language": "en",
-        "target_language": "de",
-        "train": FILES,
-        "validation": FILES,
-    },
-    "tokenizer": {"vocabulary_size": 4000},
-    "training": {"steps": 10},
-}
 
 
 def with_value(dotted, value):
@@ -37,14 +26,6 @@ def with_value(dotted, value):
     else:
         inner[name] = value
     return values
-
-
-def message_of(values):
-    with pytest.raises(InputError) as error:
-        Recipe.from_dict(values)
-    message = str(error.value)
-    assert "Received: " in message and "\n" not in message
-    return message
 
 
 def write(tmp_path, values):

@@ -26,6 +26,7 @@ from marian_files import (
 from marian_peers import PACKAGES
 from marian_release_files import write_decoder_options, write_npz, write_vocabulary
 from marian_searches import check_logits, check_searches, our_ids, search
+from marian_tokenizers import CHECKPOINT
 from safetensors.numpy import load_file, save_file
 
 from keras_transformer.marian.checkpoint import read_marian
@@ -33,7 +34,6 @@ from keras_transformer.marian.checkpoint import read_marian
 pytestmark = pytest.mark.slow
 
 TESTS = Path(__file__).parents[2]
-FIXTURE = TESTS / "data" / "marian-en-de-tiny"
 WEIGHTS = "model.safetensors"
 SEED = 20
 
@@ -98,7 +98,7 @@ def answers(peer_python, folders) -> dict:
     requests = {
         "seed": SEED,
         "goldens": {name: str(folders / "goldens" / name) for name in SHAPES},
-        "texts": {str(FIXTURE): [*_source_lines(), *ODD_TEXTS]},
+        "texts": {str(CHECKPOINT): [*_source_lines(), *ODD_TEXTS]},
         "translations": {},
     }
     for form, name in COMPARED:
@@ -136,9 +136,9 @@ def test_translations_equal_ctranslate2s(answers, folders, form, name):
 
 
 def test_ids_equal_marian_tokenizers(answers):
-    tokenizer = read_marian(FIXTURE).tokenizer
+    tokenizer = read_marian(CHECKPOINT).tokenizer
     (ids,) = answers["ids"].values()
-    config = json.loads((FIXTURE / "config.json").read_text(encoding="utf-8"))
+    config = json.loads((CHECKPOINT / "config.json").read_text(encoding="utf-8"))
     ours = our_ids(config["vocab_size"], config["pad_token_id"])
     for text, theirs in zip([*_source_lines(), *ODD_TEXTS], ids, strict=True):
         assert tokenizer.source.encode(text) == ours[theirs[:-1]].tolist(), text
@@ -152,7 +152,7 @@ def _problem(name: str) -> tuple[list[list[int]], list[str], Shape, int]:
     words = _fixture_words()
     ours = our_ids(len(words), len(words) - 1)
     theirs = np.argsort(ours)  # our ids but that of the start token, 1, in order
-    tokenizer = read_marian(FIXTURE).tokenizer.source
+    tokenizer = read_marian(CHECKPOINT).tokenizer.source
     sources = [
         [*(int(theirs[id - (id > 1)]) for id in tokenizer.encode(line)), 0]
         for line in _source_lines()
@@ -161,11 +161,11 @@ def _problem(name: str) -> tuple[list[list[int]], list[str], Shape, int]:
 
 
 def _source_lines() -> list[str]:
-    return (FIXTURE / "source.en").read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    return (CHECKPOINT / "source.en").read_text(encoding="utf-8").removesuffix("\n").split("\n")
 
 
 def _fixture_words() -> list[str]:
-    ids = json.loads((FIXTURE / "vocab.json").read_text(encoding="utf-8"))
+    ids = json.loads((CHECKPOINT / "vocab.json").read_text(encoding="utf-8"))
     return sorted(ids, key=ids.__getitem__)
 
 
@@ -175,9 +175,9 @@ def _write_fixture_with_zero_pad(hugging_face: Path, release: Path) -> None:
     CTranslate2 begins every translation with an embedding of zeros, as Marian does. The trained
     checkpoint begins with its pad row, which is not zeros.
     """
-    shutil.copytree(FIXTURE, hugging_face)
-    config = json.loads((FIXTURE / "config.json").read_text(encoding="utf-8"))
-    weights = {name: value.copy() for name, value in load_file(FIXTURE / WEIGHTS).items()}
+    shutil.copytree(CHECKPOINT, hugging_face)
+    config = json.loads((CHECKPOINT / "config.json").read_text(encoding="utf-8"))
+    weights = {name: value.copy() for name, value in load_file(CHECKPOINT / WEIGHTS).items()}
     weights["model.shared.weight"][config["pad_token_id"]] = 0
     weights["final_logits_bias"][0, config["pad_token_id"]] = -100
     (hugging_face / WEIGHTS).unlink()
@@ -187,4 +187,4 @@ def _write_fixture_with_zero_pad(hugging_face: Path, release: Path) -> None:
     write_vocabulary(release / "opus.vocab.yml", _fixture_words())
     write_decoder_options(release / "decoder.yml", "model.npz", ["opus.vocab.yml"] * 2)
     for name in ("source.spm", "target.spm"):
-        shutil.copy(FIXTURE / name, release / name)
+        shutil.copy(CHECKPOINT / name, release / name)
