@@ -14,6 +14,7 @@ CHOICES = {
     "positions": ("sinusoidal", "sinusoidal-halves", "learned"),
     "tying": ("three-way", "output", "none"),
     "activation": ("relu", "gelu", "gelu_sigmoid", "swish"),
+    "compatibility": ("scaled_dot_product", "dot_product", "additive"),
 }
 
 
@@ -56,6 +57,13 @@ class TransformerConfig:
             3.4.
         initializer_gain: float. Multiplies the standard deviation of the Glorot initializers of
             all projections; below 1 eases the training of deep post-norm stacks.
+        compatibility: `"scaled_dot_product"`, or the two that section 3.2.1 compares it with:
+            `"dot_product"` without the scale, and `"additive"`.
+        attention_window: int or None. r of the restricted self-attention of section 4: a position
+            attends to r positions centered around it (r // 2 on either side), in the decoder to
+            the last r, itself included. Encoder-decoder attention stays whole.
+        attention_chunk: int or None. At most this many queries attend at a time: the same result
+            with memory that grows linearly with the length.
 
     Raises:
         InputError: where a value is not possible, naming it.
@@ -92,6 +100,9 @@ class TransformerConfig:
     output_bias: bool = False
     scale_embedding: bool = True
     initializer_gain: float = 1.0
+    compatibility: str = "scaled_dot_product"
+    attention_window: int | None = None
+    attention_chunk: int | None = None
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

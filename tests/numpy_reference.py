@@ -19,7 +19,12 @@ def softmax(x: np.ndarray) -> np.ndarray:
 
 
 def attention(
-    queries: np.ndarray, keys: np.ndarray, values: np.ndarray, allowed: np.ndarray | None = None
+    queries: np.ndarray,
+    keys: np.ndarray,
+    values: np.ndarray,
+    allowed: np.ndarray | None = None,
+    compatibility: str = "scaled_dot_product",
+    vector: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Equation 1 for one head of one sentence: softmax(Q K^T / sqrt(d_k)) V.
 
@@ -29,6 +34,8 @@ def attention(
         values: [S, d_v].
         allowed: boolean [T, S]. A query's softmax runs over its allowed keys alone, and a query
             with none gets zeros.
+        compatibility: which of the functions of section 3.2.1 compares a query with a key.
+        vector: [d_k], the additive one's.
 
     Returns:
         The result [T, d_v] and the weights [T, S].
@@ -37,11 +44,16 @@ def attention(
     length, memory_length, d_k = len(queries), len(keys), queries.shape[-1]
     if allowed is None:
         allowed = np.ones((length, memory_length), bool)
+    scores = {
+        "scaled_dot_product": lambda q, k: k @ q / math.sqrt(d_k),
+        "dot_product": lambda q, k: k @ q,
+        "additive": lambda q, k: np.tanh(q + k) @ vector,
+    }[compatibility]
     weights = np.zeros((length, memory_length))
     for t in range(length):
         seen = np.flatnonzero(allowed[t])
         if len(seen):
-            weights[t, seen] = softmax(keys[seen] @ queries[t] / math.sqrt(d_k))
+            weights[t, seen] = softmax(scores(queries[t], keys[seen]))
     return weights @ values, weights
 
 
@@ -51,6 +63,7 @@ def multi_head_attention(
     weights: dict[str, np.ndarray],
     num_heads: int,
     allowed: np.ndarray | None = None,
+    compatibility: str = "scaled_dot_product",
 ) -> tuple[np.ndarray, np.ndarray]:
     """Section 3.2.2: Concat(head_1, ..., head_h) W^O, head_i = Attention(Q W_i, K W_i, V W_i).
 
@@ -58,9 +71,11 @@ def multi_head_attention(
         queries: [T, d_model].
         memory: [S, d_model], keys and values.
         weights: `query/kernel`, `key/kernel`, `value/kernel` [d_model, h * d], whose columns are
-            head after head, `output/kernel` [h * d_v, d_model], and the biases where there are.
+            head after head, `output/kernel` [h * d_v, d_model], the biases where there are, and
+            `compatibility` [h, d_k] where it is additive.
         num_heads: h.
         allowed: boolean [T, S].
+        compatibility: as for `attention`.
 
     Returns:
         The result [T, d_model] and the weights [h, T, S].
@@ -74,8 +89,14 @@ def multi_head_attention(
             projected = np.asarray(x, "float64") @ kernel
             return projected if bias is None else projected + np.split(bias, num_heads)[i]
 
+        vectors = weights.get("compatibility")
         head, head_weights = attention(
-            project(queries, "query"), project(memory, "key"), project(memory, "value"), allowed
+            project(queries, "query"),
+            project(memory, "key"),
+            project(memory, "value"),
+            allowed,
+            compatibility,
+            None if vectors is None else np.asarray(vectors[i], "float64"),
         )
         heads.append(head)
         all_weights.append(head_weights)
@@ -198,10 +219,23 @@ class Forward:
         def sublayer(x):
             keys_and_values = x if memory is None else memory
             return multi_head_attention(
-                x, keys_and_values, self.under(prefix), self.config.num_heads, allowed
+                x,
+                keys_and_values,
+                self.under(prefix),
+                self.config.num_heads,
+                allowed,
+                self.config.compatibility,
             )[0]
 
         return self.residual(x, prefix, sublayer)
+
+    def near(self, length: int, is_decoder: bool) -> np.ndarray:
+        """Restricted self-attention of section 4: boolean [T, T], True = in the window."""
+        r = self.config.attention_window
+        if r is None:
+            return np.ones((length, length), bool)
+        ahead = np.arange(length)[None, :] - np.arange(length)[:, None]
+        return (ahead > -r) & (ahead <= 0) if is_decoder else np.abs(ahead) <= r // 2
 
     def feed_forward(self, x: np.ndarray, prefix: str) -> np.ndarray:
         weights = self.under(prefix)
@@ -216,7 +250,7 @@ class Forward:
     def encode(self, source: np.ndarray) -> np.ndarray:
         """[S] ids -> [S, d_model]."""
         x = self.embed(source, "source")
-        allowed = np.tile(source != 0, (len(source), 1))
+        allowed = np.tile(source != 0, (len(source), 1)) & self.near(len(source), False)
         for i in range(self.config.num_encoder_layers):
             x = self.attend(x, f"encoder/layer_{i}/self_attention", None, allowed)
             x = self.feed_forward(x, f"encoder/layer_{i}/feed_forward")
@@ -226,7 +260,7 @@ class Forward:
         """[S] and [T] ids -> [T, V]."""
         memory = self.encode(source)
         y = self.embed(target, "target")
-        earlier = np.tril(np.ones((len(target), len(target)), bool))
+        earlier = np.tril(np.ones((len(target), len(target)), bool)) & self.near(len(target), True)
         real_source = np.tile(source != 0, (len(target), 1))
         for i in range(self.config.num_decoder_layers):
             y = self.attend(y, f"decoder/layer_{i}/self_attention", None, earlier)
@@ -244,6 +278,8 @@ def parameter_count(config) -> int:
     attention_weights = h * (d * d_k + d * d_k + d * d_v) + h * d_v * d
     if config.attention_bias:
         attention_weights += h * (d_k + d_k + d_v) + d
+    if config.compatibility == "additive":
+        attention_weights += h * d_k
     feed_forward_weights = d * config.d_ff + config.d_ff + config.d_ff * d + d
     norm = 2 * d
     encoder = config.num_encoder_layers * (attention_weights + feed_forward_weights + 2 * norm)

@@ -61,6 +61,9 @@ MODEL_KINDS = {
     "learned positions": {"positions": "learned", "maximum_positions": 6},
     "two vocabularies": {"tying": "none"},
     "free d_k and d_v": {"d_k": 5, "d_v": 3},
+    "additive": {"compatibility": "additive"},
+    "window": {"attention_window": 3},
+    "chunks": {"attention_chunk": 2},
 }
 
 RECIPE = """

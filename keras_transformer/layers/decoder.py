@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.feed_forward import FeedForward
-from keras_transformer.layers.masks import causal_mask
+from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.residual import Residual
 from keras_transformer.layers.stack import Stack, StackArguments
 
@@ -31,21 +30,22 @@ class DecoderLayer(keras.layers.Layer):
     Call arguments:
         inputs: float tensor [B, T, d_model].
         memory: float tensor [B, S, d_model], the encoder's output.
-        self_attention_mask: boolean tensor that broadcasts to [B, num_heads, T, T], True = may
-            attend.
-        memory_attention_mask: boolean tensor that broadcasts to [B, num_heads, T, S].
+        memory_attention_mask: boolean tensor that broadcasts to [B, num_heads, T, S], True = may
+            attend. The self-attention is always causal.
         training: bool. Whether dropout is active.
+        return_attention_weights: bool. Whether the weights are returned too.
 
     Returns:
-        A tuple: tensor [B, T, d_model], self-attention weights [B, num_heads, T, T], and
-        encoder-decoder attention weights [B, num_heads, T, S].
+        Tensor [B, T, d_model]; with `return_attention_weights`, a tuple of it, float32
+        self-attention weights [B, num_heads, T, T], and encoder-decoder attention weights
+        [B, num_heads, T, S].
 
     Example:
 
     >>> import numpy as np
     >>> layer = DecoderLayer(StackArguments(d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8))
     >>> y, memory = np.ones((1, 3, 16), "float32"), np.ones((1, 5, 16), "float32")
-    >>> y, self_weights, cross_weights = layer(y, memory)
+    >>> y, self_weights, cross_weights = layer(y, memory, return_attention_weights=True)
     >>> tuple(y.shape), tuple(cross_weights.shape)
     ((1, 3, 16), (1, 2, 3, 5))
 
@@ -58,7 +58,8 @@ class DecoderLayer(keras.layers.Layer):
         self.arguments = StackArguments.of(arguments)
         policy = self.dtype_policy
         for attention in ("self_attention", "cross_attention"):
-            layer = MultiHeadAttention(**self.arguments.attention(), dtype=policy, name=attention)
+            arguments = getattr(self.arguments, attention)()
+            layer = MultiHeadAttention(**arguments, dtype=policy, name=attention)
             setattr(self, attention, layer)
         self.feed_forward = FeedForward(
             **self.arguments.feed_forward(), dtype=policy, name="feed_forward"
@@ -84,17 +85,17 @@ class DecoderLayer(keras.layers.Layer):
         self,
         inputs,
         memory,
-        self_attention_mask=None,
         memory_attention_mask=None,
         training=None,
+        return_attention_weights=False,
     ):
         def self_attend(x):
             return self.self_attention(
                 x,
                 x,
-                attention_mask=self_attention_mask,
+                causal=True,
                 training=training,
-                return_attention_weights=True,
+                return_attention_weights=return_attention_weights,
             )
 
         def cross_attend(x):
@@ -103,27 +104,28 @@ class DecoderLayer(keras.layers.Layer):
                 memory,
                 attention_mask=memory_attention_mask,
                 training=training,
-                return_attention_weights=True,
+                return_attention_weights=return_attention_weights,
             )
 
         def feed_forward(x):
             return self.feed_forward(x, training=training)
 
-        x, self_weights = self.self_attention_residual(
-            inputs, sublayer=self_attend, training=training
-        )
-        x, cross_weights = self.cross_attention_residual(
-            x, sublayer=cross_attend, training=training
-        )
+        x = self.self_attention_residual(inputs, sublayer=self_attend, training=training)
+        if return_attention_weights:
+            x, self_weights = x
+        x = self.cross_attention_residual(x, sublayer=cross_attend, training=training)
+        if return_attention_weights:
+            x, cross_weights = x
         x = self.feed_forward_residual(x, sublayer=feed_forward, training=training)
-        return x, self_weights, cross_weights
+        return (x, self_weights, cross_weights) if return_attention_weights else x
 
     def step(self, inputs, cache: KeysValues, cache_mask, memory: KeysValues, memory_mask):
         """One position of K hypotheses for each sentence, from cached keys and values.
 
         Args:
             inputs: float tensor [N, K, d_model], the newest position of each hypothesis.
-            cache: keys [N, h, t * K, d_k] and values [N, h, t * K, d_v] of the t positions before.
+            cache: keys [N, h, t * K, d_k] and values [N, h, t * K, d_v] of the t positions before,
+                no more than the window holds.
             cache_mask: boolean tensor [N, 1, K, (t + 1) * K], which of the cached positions and
                 the newest ones are a hypothesis' own.
             memory: keys [N, h, S, d_k] and values [N, h, S, d_v] of the encoder's output.
@@ -133,6 +135,9 @@ class DecoderLayer(keras.layers.Layer):
             A tuple: tensor [N, K, d_model], and the cache with this position added.
         """
         grown = cache
+        window = self.arguments.attention_window
+        # What is outside the window leaves the cache.
+        kept = slice(None) if window is None else slice(-window * inputs.shape[1], None)
 
         # In both attentions the hypotheses of a sentence are query rows over what they share.
         def self_attend(x):
@@ -140,14 +145,14 @@ class DecoderLayer(keras.layers.Layer):
             newest = self.self_attention.project_memory(x)
             grown = KeysValues(
                 *(
-                    ops.concatenate([past, new], axis=2)  # [N, h, (t + 1) * K, d]
+                    ops.concatenate([past, new], axis=2)[:, :, kept]  # [N, h, (t + 1) * K, d]
                     for past, new in zip(cache, newest, strict=True)
                 )
             )
-            return self.self_attention.attend(x, *grown, mask=cache_mask)[0]
+            return self.self_attention.attend_step(x, *grown, mask=cache_mask)
 
         def cross_attend(x):
-            return self.cross_attention.attend(x, *memory, mask=memory_mask)[0]
+            return self.cross_attention.attend_step(x, *memory, mask=memory_mask)
 
         x = self.self_attention_residual(inputs, sublayer=self_attend)
         x = self.cross_attention_residual(x, sublayer=cross_attend)
@@ -158,14 +163,17 @@ class DecoderLayer(keras.layers.Layer):
         self,
         inputs,
         memory,
-        self_attention_mask=None,
         memory_attention_mask=None,
         training=None,
+        return_attention_weights=False,
     ):
+        result = keras.KerasTensor(inputs.shape, self.compute_dtype)
+        if not return_attention_weights:
+            return result
         batch, target_length, _ = inputs.shape
         heads = self.arguments.num_heads
         return (
-            keras.KerasTensor(inputs.shape, self.compute_dtype),
+            result,
             keras.KerasTensor((batch, heads, target_length, target_length), "float32"),
             keras.KerasTensor((batch, heads, target_length, memory.shape[1]), "float32"),
         )
@@ -207,19 +215,21 @@ class Decoder(Stack):
         self.build_stack(inputs_shape, memory_shape)
 
     def call(self, inputs, memory, memory_attention_mask=None, training=None):
-        return self.with_attention_weights(inputs, memory, memory_attention_mask, training)[0]
+        x = inputs
+        for layer in self.stack:
+            x = layer(x, memory, memory_attention_mask=memory_attention_mask, training=training)
+        return self.finish(x)
 
     def with_attention_weights(self, inputs, memory, memory_attention_mask=None, training=None):
         """As a call, but returns a tuple: the result, and each layer's two kinds of weights."""
-        mask = causal_mask(ops.shape(inputs)[1])
         x, all_self_weights, all_cross_weights = inputs, [], []
         for layer in self.stack:
             x, self_weights, cross_weights = layer(
                 x,
                 memory,
-                self_attention_mask=mask,
                 memory_attention_mask=memory_attention_mask,
                 training=training,
+                return_attention_weights=True,
             )
             all_self_weights.append(self_weights)
             all_cross_weights.append(cross_weights)
@@ -261,6 +271,8 @@ class Decoder(Stack):
         sentences, beam_size = ops.shape(inputs)[0], inputs.shape[1]
         newest = ops.broadcast_to(ops.arange(beam_size)[None, :, None], (sentences, beam_size, 1))
         ancestors = ops.concatenate([ancestors, newest], axis=2)  # [N, K, t + 1]
+        if self.arguments.attention_window is not None:  # t counts no more than the window then
+            ancestors = ancestors[:, :, -self.arguments.attention_window :]
         # [N, K, t + 1, K] -> [N, 1, K, (t + 1) * K]
         is_own = ops.equal(ancestors[..., None], ops.arange(beam_size))
         cache_mask = ops.reshape(is_own, (sentences, 1, beam_size, -1))

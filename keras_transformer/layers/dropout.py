@@ -61,10 +61,18 @@ class Dropout(keras.layers.Layer):
     def call(self, inputs, training=False):
         if not training or not self._threshold:
             return inputs
+        return self.drop(inputs, self.next_seed())
+
+    def next_seed(self):
+        """What `drop` draws from, int32 [2]: another one each time and on every replica."""
         seed = tf.cast(self.seed_generator.next(), tf.int32)
         replicas = tf.distribute.get_replica_context()
         if replicas is not None and replicas.num_replicas_in_sync > 1:
             seed += tf.stack([0, replicas.replica_id_in_sync_group])
+        return seed
+
+    def drop(self, inputs, seed):
+        """Drops the elements that a seed says: the same ones for the same seed and shape."""
         size = tf.size(inputs)
         # One draw of 32 bits serves two elements.
         draws = tf.random.stateless_uniform(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import keras
 
-from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.residual import Residual
 from keras_transformer.layers.stack import Stack, StackArguments
 
@@ -21,15 +21,17 @@ class EncoderLayer(keras.layers.Layer):
         inputs: float tensor [B, S, d_model].
         attention_mask: boolean tensor that broadcasts to [B, num_heads, S, S], True = may attend.
         training: bool. Whether dropout is active.
+        return_attention_weights: bool. Whether the weights are returned too.
 
     Returns:
-        A tuple: tensor [B, S, d_model], and attention weights [B, num_heads, S, S].
+        Tensor [B, S, d_model]; with `return_attention_weights`, a tuple of it and the float32
+        weights [B, num_heads, S, S].
 
     Example:
 
     >>> import numpy as np
     >>> layer = EncoderLayer(StackArguments(d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8))
-    >>> x, weights = layer(np.ones((1, 3, 16), "float32"))
+    >>> x, weights = layer(np.ones((1, 3, 16), "float32"), return_attention_weights=True)
     >>> tuple(x.shape), tuple(weights.shape)
     ((1, 3, 16), (1, 2, 3, 3))
 
@@ -42,7 +44,7 @@ class EncoderLayer(keras.layers.Layer):
         self.arguments = StackArguments.of(arguments)
         policy = self.dtype_policy
         self.attention = MultiHeadAttention(
-            **self.arguments.attention(), dtype=policy, name="self_attention"
+            **self.arguments.self_attention(), dtype=policy, name="self_attention"
         )
         self.attention_residual = Residual(
             **self.arguments.residual(), dtype=policy, name="self_attention_residual"
@@ -61,30 +63,34 @@ class EncoderLayer(keras.layers.Layer):
         self.feed_forward.build(input_shape)
         self.feed_forward_residual.build(input_shape)
 
-    def call(self, inputs, attention_mask=None, training=None):
+    def call(self, inputs, attention_mask=None, training=None, return_attention_weights=False):
         def attend(x):
             return self.attention(
                 x,
                 x,
                 attention_mask=attention_mask,
                 training=training,
-                return_attention_weights=True,
+                return_attention_weights=return_attention_weights,
             )
 
         def feed_forward(x):
             return self.feed_forward(x, training=training)
 
-        x, weights = self.attention_residual(inputs, sublayer=attend, training=training)
+        x = self.attention_residual(inputs, sublayer=attend, training=training)
+        if return_attention_weights:
+            x, weights = x
         x = self.feed_forward_residual(x, sublayer=feed_forward, training=training)
-        return x, weights
+        return (x, weights) if return_attention_weights else x
 
-    def compute_output_spec(self, inputs, attention_mask=None, training=None):
+    def compute_output_spec(
+        self, inputs, attention_mask=None, training=None, return_attention_weights=False
+    ):
+        result = keras.KerasTensor(inputs.shape, self.compute_dtype)
+        if not return_attention_weights:
+            return result
         batch, length, _ = inputs.shape
         weights = (batch, self.arguments.num_heads, length, length)
-        return (
-            keras.KerasTensor(inputs.shape, self.compute_dtype),
-            keras.KerasTensor(weights, "float32"),
-        )
+        return result, keras.KerasTensor(weights, "float32")
 
     def get_config(self) -> dict:
         return {**super().get_config(), "arguments": self.arguments.to_dict()}
@@ -120,12 +126,20 @@ class Encoder(Stack):
         self.build_stack(input_shape)
 
     def call(self, inputs, attention_mask=None, training=None):
-        return self.with_attention_weights(inputs, attention_mask, training)[0]
+        x = inputs
+        for layer in self.stack:
+            x = layer(x, attention_mask=attention_mask, training=training)
+        return self.finish(x)
 
     def with_attention_weights(self, inputs, attention_mask=None, training=None):
         """As a call, but returns a tuple: the memory, and each layer's weights [B, h, S, S]."""
         x, all_weights = inputs, []
         for layer in self.stack:
-            x, weights = layer(x, attention_mask=attention_mask, training=training)
+            x, weights = layer(
+                x,
+                attention_mask=attention_mask,
+                training=training,
+                return_attention_weights=True,
+            )
             all_weights.append(weights)
         return self.finish(x), all_weights

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from keras import ops
 
+from keras_transformer.layers.windowed_attention import Window
+
 
 def padding_mask(ids):
     """Mask that hides padded keys.
@@ -41,3 +43,24 @@ def causal_mask(length):
     """
     positions = ops.arange(length)
     return ops.expand_dims(positions[None, :] <= positions[:, None], (0, 1))
+
+
+def window_mask(length, window: Window):
+    """Mask that hides keys outside a window, for restricted self-attention (section 4).
+
+    Args:
+        length: int or scalar int tensor, T.
+        window: `Window`.
+
+    Returns:
+        Boolean tensor [1, 1, T, T].
+
+    Example:
+
+    >>> window_mask(3, Window(back=1, ahead=0)).numpy()[0, 0].tolist()
+    [[True, False, False], [True, True, False], [False, True, True]]
+    """
+    positions = ops.arange(length)
+    distance = positions[None, :] - positions[:, None]
+    is_near = ops.logical_and(distance >= -window.back, distance <= window.ahead)
+    return ops.expand_dims(is_near, (0, 1))

@@ -29,6 +29,9 @@ class StackArguments:
     activation: str = "relu"
     attention_bias: bool = False
     initializer_gain: float = 1.0
+    compatibility: str = "scaled_dot_product"
+    attention_window: int | None = None
+    attention_chunk: int | None = None
 
     @classmethod
     def of(cls, value: StackArguments | TransformerConfig | dict) -> StackArguments:
@@ -43,8 +46,12 @@ class StackArguments:
     def to_dict(self) -> dict:
         return dataclasses.asdict(self)
 
-    def attention(self) -> dict:
-        """Arguments of `MultiHeadAttention`."""
+    def self_attention(self) -> dict:
+        """Arguments of a `MultiHeadAttention` within one sequence."""
+        return {**self.cross_attention(), "window": self.attention_window}
+
+    def cross_attention(self) -> dict:
+        """Arguments of a `MultiHeadAttention` from one sequence to another."""
         return {
             "num_heads": self.num_heads,
             "d_k": self.d_k,
@@ -52,6 +59,8 @@ class StackArguments:
             "dropout": self.attention_dropout,
             "use_bias": self.attention_bias,
             "initializer_gain": self.initializer_gain,
+            "compatibility": self.compatibility,
+            "chunk": self.attention_chunk,
         }
 
     def feed_forward(self) -> dict:

@@ -106,6 +106,8 @@ def test_every_preset_builds_and_is_counted_right(row):
         {"norm": "pre"},
         {"attention_bias": True, "d_k": 3, "d_v": 5},
         {"positions": "learned", "maximum_positions": 9},
+        {"compatibility": "additive"},
+        {"attention_window": 5, "attention_chunk": 7},
     ],
 )
 def test_every_choice_is_counted_right(changes):
@@ -173,6 +175,8 @@ INTEGERS = (
     "d_k",
     "d_v",
     "maximum_positions",
+    "attention_window",
+    "attention_chunk",
 )
 
 

@@ -34,6 +34,15 @@ VARIANTS = {
     "gelu": {"activation": "gelu", "num_encoder_layers": 1, "num_decoder_layers": 3},
     "large epsilon": {"layer_norm_epsilon": 0.1, "activation": "swish"},
     "sines before cosines": {"positions": "sinusoidal-halves", "activation": "gelu_sigmoid"},
+    "dot product": {"compatibility": "dot_product"},
+    "additive": {"compatibility": "additive"},
+    "window": {"attention_window": 3},
+    "chunks": {"attention_chunk": 2},
+    "window, chunks, additive": {
+        "attention_window": 2,
+        "attention_chunk": 3,
+        "compatibility": "additive",
+    },
     "output bias": {"output_bias": True},
     "output bias, no tying": {"output_bias": True, "tying": "none", "scale_embedding": False},
 }
@@ -140,17 +149,12 @@ def every_depth(model: Transformer, source, target) -> list[np.ndarray]:
     x = model.source_positions(model.source_embedding(source))
     encoder, decoder = [x], []
     for layer in model.encoder.stack:
-        x, _ = layer(x, attention_mask=mask)
+        x = layer(x, attention_mask=mask)
         encoder.append(x)
     y = model.target_positions(model.target_embedding(target))
     decoder.append(y)
     for layer in model.decoder.stack:
-        y, _, _ = layer(
-            y,
-            model.encoder.finish(x),
-            self_attention_mask=causal_mask(target.shape[1]),
-            memory_attention_mask=mask,
-        )
+        y = layer(y, model.encoder.finish(x), memory_attention_mask=mask)
         decoder.append(y)
     decoder.append(model({"source": source, "target": target}))
     return encoder, decoder

@@ -76,6 +76,8 @@ def functional_models() -> dict[str, keras.Model]:
     def parts(x, memory):
         x = LearnedPositions(4)(SinusoidalPositions()(x))
         x = MultiHeadAttention(2, 3, 5, 0.1, use_bias=True)(x, memory)
+        x = MultiHeadAttention(2, 3, compatibility="additive", chunk=2)(x, memory)
+        x = MultiHeadAttention(2, 3, window=3)(x, x, causal=True)
         return Projection(3, activation="relu")(FeedForward(12, "swish", 0.1)(x))
 
     return {
@@ -84,12 +86,14 @@ def functional_models() -> dict[str, keras.Model]:
             lambda ids: embedding(embedding(ids), reverse=True), (None,), dtype="int32"
         ),
         "masked": functional(
-            lambda ids: masked_layer(masked_embedding(ids))[0], (None,), dtype="int32"
+            lambda ids: masked_layer(masked_embedding(ids)), (None,), dtype="int32"
         ),
-        "encoder": functional(lambda x: Encoder(1, arguments)(EncoderLayer(arguments)(x)[0]), WIDE),
-        "encoder_weights": functional(lambda x: EncoderLayer(arguments)(x)[1], WIDE),
+        "encoder": functional(lambda x: Encoder(1, arguments)(EncoderLayer(arguments)(x)), WIDE),
+        "encoder_weights": functional(
+            lambda x: EncoderLayer(arguments)(x, return_attention_weights=True)[1], WIDE
+        ),
         "decoder": functional(
-            lambda y, memory: Decoder(1, arguments)(DecoderLayer(arguments)(y, memory)[0], memory),
+            lambda y, memory: Decoder(1, arguments)(DecoderLayer(arguments)(y, memory), memory),
             WIDE,
             WIDE,
         ),

@@ -13,6 +13,13 @@ from keras_transformer.errors import InputError
         (layers.MultiHeadAttention, {"num_heads": 0, "d_k": 4}, "num_heads .* Received: 0"),
         (layers.MultiHeadAttention, {"num_heads": "2", "d_k": 4}, "num_heads .* Received: '2'"),
         (layers.MultiHeadAttention, {"num_heads": 2, "d_k": 4, "d_v": -1}, "d_v .* Received: -1"),
+        (layers.MultiHeadAttention, {"num_heads": 2, "d_k": 4, "window": 0}, "window .* 0"),
+        (layers.MultiHeadAttention, {"num_heads": 2, "d_k": 4, "chunk": 1.5}, "chunk .* 1.5"),
+        (
+            layers.MultiHeadAttention,
+            {"num_heads": 2, "d_k": 4, "compatibility": "dot"},
+            "compatibility must be 'scaled_dot_product' or .* Received: 'dot'",
+        ),
         (layers.FeedForward, {"d_ff": 0}, "d_ff .* Received: 0"),
         (layers.Projection, {"width": 1.5}, "width .* Received: 1.5"),
         (layers.TokenEmbedding, {"vocabulary_size": 0, "d_model": 4}, "vocabulary_size .* 0"),

@@ -14,7 +14,7 @@ from small_models import (
     weights_by_path,
 )
 
-from keras_transformer.layers import Decoder, DecoderLayer, causal_mask, padding_mask
+from keras_transformer.layers import Decoder, DecoderLayer, padding_mask
 
 
 def normal(*shape, seed=0):
@@ -49,8 +49,8 @@ def test_a_layer_is_section_3_1(norm, attention_bias):
     result, self_weights, cross_weights = layer(
         y,
         memory,
-        self_attention_mask=causal_mask(5),
         memory_attention_mask=padding_mask(source),
+        return_attention_weights=True,
     )
     assert self_weights.shape == (2, 2, 5, 5)
     assert cross_weights.shape == (2, 2, 5, 7)
@@ -62,7 +62,7 @@ def test_a_layer_is_section_3_1(norm, attention_bias):
 def test_dropping_every_sublayer_leaves_the_three_norms():
     layer = built_layer(dropout=1.0 - 1e-9)
     y = normal(2, 3, 8)
-    result, _, _ = layer(y, normal(2, 4, 8), training=True)
+    result = layer(y, normal(2, 4, 8), training=True)
     paths, expected = weights_by_path(layer), y.astype("float64")
     for name in ("self_attention", "cross_attention", "feed_forward"):
         prefix = f"{name}_residual/normalization"
@@ -113,9 +113,7 @@ def test_the_stack_is_its_layers_and_a_final_norm_where_pre_norm(norm):
     result = decoder(y, memory, memory_attention_mask=mask)
     x, all_weights = y, []
     for layer in decoder.stack:
-        x, *weights = layer(
-            x, memory, self_attention_mask=causal_mask(5), memory_attention_mask=mask
-        )
+        x, *weights = layer(x, memory, memory_attention_mask=mask, return_attention_weights=True)
         all_weights.append(weights)
     if norm == "pre":
         paths = weights_by_path(decoder)

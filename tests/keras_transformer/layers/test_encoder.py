@@ -44,7 +44,8 @@ def test_a_layer_is_section_3_1(norm, attention_bias):
     layer = built_layer(norm=norm, attention_bias=attention_bias)
     ids = padded_ids([6, 4], 6)
     x = normal(2, 6, 8)
-    result, weights = layer(x, attention_mask=padding_mask(ids))
+    mask = padding_mask(ids)
+    result, weights = layer(x, attention_mask=mask, return_attention_weights=True)
     assert weights.shape == (2, 2, 6, 6)
     for b in range(2):
         expected = expected_layer(layer, x[b], ids[b] != 0)
@@ -54,7 +55,7 @@ def test_a_layer_is_section_3_1(norm, attention_bias):
 def test_dropping_every_sublayer_leaves_the_two_norms():
     layer = built_layer(dropout=1.0 - 1e-9)
     x = normal(2, 3, 8)
-    result, _ = layer(x, training=True)
+    result = layer(x, training=True)
     expected = x.astype("float64")
     for name in ("self_attention_residual", "feed_forward_residual"):
         paths = weights_by_path(layer)
@@ -67,9 +68,9 @@ def test_altering_padded_positions_moves_no_real_one():
     layer = built_layer()
     ids = padded_ids([6, 4], 6)
     x = normal(2, 6, 8)
-    before = layer(x, attention_mask=padding_mask(ids))[0].numpy()
+    before = layer(x, attention_mask=padding_mask(ids)).numpy()
     x[ids == 0] = 100.0
-    after = layer(x, attention_mask=padding_mask(ids))[0].numpy()
+    after = layer(x, attention_mask=padding_mask(ids)).numpy()
     np.testing.assert_allclose(after[ids != 0], before[ids != 0], atol=1e-6)
 
 
@@ -78,16 +79,16 @@ def test_keras_implicit_mask_equals_the_explicit_one_through_two_layers(norm, re
     ids = padded_ids([6, 4], 6)
     embedding = keras.layers.Embedding(20, 8, mask_zero=True)
     first, second = (EncoderLayer(small_arguments(norm=norm)) for _ in range(2))
-    implicit = functional(lambda ids: second(first(embedding(ids))[0])[0], (None,), dtype="int32")
+    implicit = functional(lambda ids: second(first(embedding(ids))), (None,), dtype="int32")
     randomize(implicit)
     x = keras.ops.convert_to_tensor(embedding(ids).numpy())  # without Keras' mask
     mask = padding_mask(ids)
-    expected = second(first(x, attention_mask=mask)[0], attention_mask=mask)[0].numpy()
+    expected = second(first(x, attention_mask=mask), attention_mask=mask).numpy()
     np.testing.assert_allclose(implicit(ids).numpy()[ids != 0], expected[ids != 0], atol=1e-5)
     np.testing.assert_allclose(
         implicit.predict(ids, verbose=0)[ids != 0], expected[ids != 0], atol=1e-5
     )
-    unmasked = second(first(x)[0])[0].numpy()
+    unmasked = second(first(x)).numpy()
     assert np.abs(unmasked[ids != 0] - expected[ids != 0]).max() > 1e-3
     assert not [w for w in recwarn if "mask" in str(w.message)]
 
@@ -112,7 +113,7 @@ def test_the_stack_is_its_layers_and_a_final_norm_where_pre_norm(norm):
     result = encoder(x, attention_mask=mask)
     y, all_weights = x, []
     for layer in encoder.stack:
-        y, weights = layer(y, attention_mask=mask)
+        y, weights = layer(y, attention_mask=mask, return_attention_weights=True)
         all_weights.append(weights)
     if norm == "pre":
         paths = weights_by_path(encoder)

@@ -1,7 +1,7 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.layers import causal_mask, padding_mask
+from keras_transformer.layers import Window, causal_mask, padding_mask, window_mask
 
 
 def test_padding_mask_allows_exactly_the_real_tokens():
@@ -35,3 +35,11 @@ def test_the_masks_combine_by_logical_and():
     both = np.logical_and(padding_mask(ids), causal_mask(3))
     expected = [[True, False, False], [True, True, False], [True, True, False]]
     np.testing.assert_array_equal(both[0, 0], expected)
+
+
+def test_window_mask_allows_a_neighborhood():
+    centered = window_mask(5, Window.of(3, causal=False)).numpy()[0, 0]
+    last = window_mask(5, Window.of(3, causal=True)).numpy()[0, 0]
+    for t in range(5):
+        assert np.flatnonzero(centered[t]).tolist() == [s for s in range(5) if abs(s - t) <= 1]
+        assert np.flatnonzero(last[t]).tolist() == [s for s in range(5) if t - 3 < s <= t]
