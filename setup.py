@@ -11,8 +11,7 @@ VERSION = re.search(
 ).group(1)
 
 BEAM = ["apache-beam>=2.77,<3"]
-PICTURES = ["matplotlib>=3.9"]
-TEST = ["hypothesis>=6.100", "pytest>=8.2", "ruff>=0.17,<0.18", *BEAM, *PICTURES]
+TEST = ["hypothesis>=6.100", "playwright>=1.60", "pytest>=8.2", "ruff>=0.17,<0.18", *BEAM]
 
 setup(
     name="keras-transformer",
@@ -33,6 +32,7 @@ setup(
     package_data={
         "export": ["*.c"],
         "export.checking": ["server_operations/*.txt"],
+        "keras_transformer.diagnosis": ["page_files/*"],
         "trainers": ["demo_corpus/*.xz", "demo_corpus/*.md", "demo_corpus/*.txt"],
         "trainers.recipes": ["*.yaml"],
     },
@@ -41,9 +41,11 @@ setup(
         "grpcio>=1.70",
         "keras>=3.15.1,<4",
         "keras-nlp>=0.32,<0.33",
+        "matplotlib>=3.9",
         # tensorflow-datasets prepares sets with it and does not ask for it.
         "importlib_resources",
         "numpy",
+        "plotly>=6",
         "pyyaml>=6",
         "requests>=2.32",
         "sacrebleu>=2.6",
@@ -64,7 +66,6 @@ setup(
         "beam": BEAM,
         "gpu": ["tensorflow[and-cuda]>=2.21,<2.22"],
         "japanese": ["sacrebleu[ja]>=2.6"],
-        "pictures": PICTURES,
         "test": TEST,
         "dev": [*TEST, "build>=1.2"],
     },

@@ -26,6 +26,7 @@ from keras_transformer.command_io import (
 )
 from keras_transformer.command_line import command_line
 from trainers.commands import average, benchmark, import_marian, prepare, train
+from trainers.study_commands import ablate, attention, complexity, doctor, report
 
 if TYPE_CHECKING:  # each command imports what it needs, when it runs
     from export.loaded import ExportedTranslator
@@ -392,4 +393,9 @@ COMMANDS = {
     "check-export": check_export,
     "serve-client": serve_client,
     "benchmark": benchmark,
+    "doctor": doctor,
+    "attention": attention,
+    "report": report,
+    "ablate": ablate,
+    "complexity": complexity,
 }

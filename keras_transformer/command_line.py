@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
+
+from keras_transformer.argument_types import (
+    at_least,
+    language,
+    names,
+    not_negative,
+    numbers,
+    positive,
+)
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -91,8 +99,8 @@ def _json_option(added: argparse.ArgumentParser) -> None:
 
 
 def _beam_options(added: argparse.ArgumentParser) -> None:
-    added.add_argument("--beam-size", type=_at_least(1), metavar="K", help="1 is greedy search")
-    added.add_argument("--alpha", type=_not_negative, metavar="A", help="length penalty")
+    added.add_argument("--beam-size", type=at_least(1), metavar="K", help="1 is greedy search")
+    added.add_argument("--alpha", type=not_negative, metavar="A", help="length penalty")
     added.add_argument(
         "--length-penalty",
         choices=("gnmt", "power"),
@@ -109,7 +117,7 @@ def _text_options(added: argparse.ArgumentParser) -> None:
     added.add_argument("--input", type=Path, help="default: stdin")
     added.add_argument("--output", type=Path, help="default: stdout")
     added.add_argument(
-        "--n-best", type=_at_least(1), metavar="N", help="N hypotheses: line, score, text"
+        "--n-best", type=at_least(1), metavar="N", help="N hypotheses: line, score, text"
     )
 
 
@@ -140,7 +148,7 @@ def _train(added: argparse.ArgumentParser) -> None:
     _recipe_options(added)
     added.add_argument(
         "--workers",
-        type=_at_least(1),
+        type=at_least(1),
         metavar="N",
         help="train in N processes on this machine, as N hosts would",
     )
@@ -148,7 +156,7 @@ def _train(added: argparse.ArgumentParser) -> None:
 
 def _average(added: argparse.ArgumentParser) -> None:
     added.add_argument("run", metavar="RUN", type=Path)
-    added.add_argument("--last", type=_at_least(1), metavar="N")
+    added.add_argument("--last", type=at_least(1), metavar="N")
 
 
 def _import_marian(added: argparse.ArgumentParser) -> None:
@@ -159,7 +167,7 @@ def _import_marian(added: argparse.ArgumentParser) -> None:
     for side, direction in (("source", "from"), ("target", "to")):
         added.add_argument(
             f"--{side}-language",
-            type=_language,
+            type=language,
             metavar="CODE",
             help=f"of the language translated {direction}, where the checkpoint does not tell",
         )
@@ -192,14 +200,14 @@ def _score(added: argparse.ArgumentParser) -> None:
 def _export(added: argparse.ArgumentParser) -> None:
     added.add_argument("run", metavar="RUN", type=Path)
     added.add_argument("--output", type=Path, required=True, metavar="BASE")
-    added.add_argument("--version", type=_at_least(1), metavar="N", help="default: the next")
+    added.add_argument("--version", type=at_least(1), metavar="N", help="default: the next")
     _beam_options(added)
     added.add_argument(
-        "--maximum-source-length", type=_at_least(1), metavar="N", help="tokens; more are cut"
+        "--maximum-source-length", type=at_least(1), metavar="N", help="tokens; more are cut"
     )
     added.add_argument(
         "--maximum-extra-length",
-        type=_at_least(0),
+        type=at_least(0),
         metavar="N",
         help="tokens that a translation may have more than its source",
     )
@@ -207,16 +215,16 @@ def _export(added: argparse.ArgumentParser) -> None:
     added.add_argument("--weights", choices=("averaged", "last"), default="averaged")
     added.add_argument(
         "--signatures",
-        type=_names,
+        type=names,
         metavar="NAME,...",
         help="default: serving_default,n_best,score,align",
     )
     added.add_argument(
-        "--keep", type=_at_least(1), metavar="N", help="remove all versions but the N highest"
+        "--keep", type=at_least(1), metavar="N", help="remove all versions but the N highest"
     )
     added.add_argument(
         "--bleu-sentences",
-        type=_at_least(0),
+        type=at_least(0),
         default=1000,
         metavar="N",
         help="test sentences, at most, that the model card's BLEU is measured on (1000)",
@@ -227,7 +235,7 @@ def _check_export(added: argparse.ArgumentParser) -> None:
     added.add_argument("export", metavar="DIR", type=Path)
     added.add_argument(
         "--fuzz",
-        type=_at_least(0),
+        type=at_least(0),
         default=0,
         metavar="N",
         help="send N random byte strings too, which takes a while",
@@ -240,14 +248,14 @@ def _serve_client(added: argparse.ArgumentParser) -> None:
     )
     added.add_argument("--model", default="translator", metavar="NAME", help="default: translator")
     _text_options(added)
-    added.add_argument("--batch-size", type=_at_least(1), default=32, metavar="B")
+    added.add_argument("--batch-size", type=at_least(1), default=32, metavar="B")
     added.add_argument(
-        "--concurrency", type=_at_least(1), default=4, metavar="C", help="requests at a time"
+        "--concurrency", type=at_least(1), default=4, metavar="C", help="requests at a time"
     )
-    added.add_argument("--timeout", type=_positive, default=60.0, help="seconds of one request")
+    added.add_argument("--timeout", type=positive, default=60.0, help="seconds of one request")
     added.add_argument(
         "--retry-seconds",
-        type=_not_negative,
+        type=not_negative,
         default=60.0,
         help="how long to try again while the server is unavailable",
     )
@@ -262,9 +270,84 @@ def _benchmark(added: argparse.ArgumentParser) -> None:
             if name == "dtype":
                 kind.add_argument(option, choices=("float32", "bfloat16"), default=default)
             else:
-                kind.add_argument(option, type=_at_least(min(default, 1)), default=default)
+                kind.add_argument(option, type=at_least(min(default, 1)), default=default)
         _json_option(kind)
         kind.set_defaults(what=what, settings=tuple(settings))
+
+
+def _doctor(added: argparse.ArgumentParser) -> None:
+    added.add_argument("run", metavar="RUN", type=Path)
+    _sentences_option(added, "pairs that are looked at and translated (200)")
+
+
+def _attention(added: argparse.ArgumentParser) -> None:
+    added.add_argument("run", metavar="RUN", type=Path)
+    added.add_argument("--source", required=True, metavar="TEXT", help="the sentence to translate")
+    added.add_argument("--target", metavar="TEXT", help="default: the model's own translation")
+    added.add_argument(
+        "--output", type=Path, help="an .html or a .png file; default: RUN/attention.html"
+    )
+
+
+def _report(added: argparse.ArgumentParser) -> None:
+    added.add_argument("run", metavar="RUN", type=Path)
+    added.add_argument("--output", type=Path, help="default: RUN/report.html")
+    added.add_argument(
+        "--source", action="append", default=[], metavar="TEXT", help="a sentence to explore"
+    )
+    _sentences_option(added, "test sentences that are translated (200)")
+
+
+def _sentences_option(added: argparse.ArgumentParser, words: str) -> None:
+    added.add_argument("--sentences", type=at_least(1), default=200, metavar="N", help=words)
+
+
+def _ablate(added: argparse.ArgumentParser) -> None:
+    added.add_argument("recipe", metavar="RECIPE.yaml", help="the table's base, which has steps")
+    added.add_argument("overrides", nargs="*", default=[], metavar="KEY.PATH=VALUE")
+    added.add_argument(
+        "--rows",
+        type=names,
+        default=("A", "B", "C", "D", "E"),
+        metavar="A,B,...",
+        help="groups of rows; also compatibility and length (A,B,C,D,E)",
+    )
+    added.add_argument(
+        "--seeds", type=numbers(0), default=(1,), metavar="N,...", help="one training each (1)"
+    )
+    added.add_argument("--run-dir", type=Path, default=Path("runs/ablation"), metavar="DIR")
+    added.add_argument("--markdown", action="store_true", help="print the table in Markdown")
+
+
+def _complexity(added: argparse.ArgumentParser) -> None:
+    added.add_argument(
+        "--lengths",
+        type=numbers(1),
+        default=(256, 512, 1024, 2048, 4096, 8192),
+        metavar="N,...",
+        help="n, at a width in the middle",
+    )
+    added.add_argument(
+        "--widths",
+        type=numbers(1),
+        default=(64, 128, 256, 512, 1024),
+        metavar="D,...",
+        help="d, at a length in the middle",
+    )
+    for name, default, words in (
+        ("window", 128, "r of restricted self-attention"),
+        ("chunk", 256, "queries at a time of chunked self-attention"),
+        ("kernel", 3, "k of the convolutions"),
+        ("repeats", 5, "rounds, of which the fastest counts"),
+    ):
+        words = f"{words} ({default})"
+        added.add_argument(f"--{name}", type=at_least(1), default=default, help=words)
+    added.add_argument("--layers", type=names, metavar="NAME,...", help="default: all kinds")
+    added.add_argument("--backward", action="store_true", help="with the gradients")
+    added.add_argument(
+        "--no-memory", dest="memory", action="store_false", help="leave out the peaks of memory"
+    )
+    added.add_argument("--output", type=Path, metavar="PLOT", help="a .png, .svg or .pdf file")
 
 
 _OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
@@ -280,46 +363,9 @@ _OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "check-export": _check_export,
     "serve-client": _serve_client,
     "benchmark": _benchmark,
+    "doctor": _doctor,
+    "attention": _attention,
+    "report": _report,
+    "ablate": _ablate,
+    "complexity": _complexity,
 }
-
-
-def _not_negative(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a finite number, at least 0. Received: {text}")
-    return value
-
-
-def _positive(text: str) -> float:
-    value = _not_negative(text)
-    if value == 0:
-        raise argparse.ArgumentTypeError(f"must be above 0. Received: {text}")
-    return value
-
-
-def _language(text: str) -> str:
-    if not text.strip():
-        raise argparse.ArgumentTypeError("must be a code such as de. Received: nothing")
-    return text
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _at_least(minimum: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = minimum - 1
-        if value < minimum:
-            raise argparse.ArgumentTypeError(
-                f"must be a whole number, at least {minimum}. Received: {text}"
-            )
-        return value
-
-    return parse

@@ -23,6 +23,7 @@ from keras_transformer.layers import (
 from keras_transformer.losses import SmoothedCrossEntropy
 from keras_transformer.search import SearchState, Step
 from keras_transformer.training_step import (
+    gradient_norms,
     gradients_in_parts,
     in_multi_worker_mode,
     sum_over_replicas,
@@ -124,6 +125,7 @@ class Transformer(keras.Model):
         # Makes `compile` scale the loss where the policy is mixed_float16.
         self.dtype_policy = policy
         self._accumulate_steps = 1
+        self._logs_layer_gradients = False
 
     @property
     def accumulate_steps(self) -> int:
@@ -140,6 +142,19 @@ class Transformer(keras.Model):
             raise InputError(f"accumulate_steps must be at least 1. Received: {steps!r}")
         self._accumulate_steps = steps
         self.train_function = None  # a traced step has the old number in it
+
+    @property
+    def logs_layer_gradients(self) -> bool:
+        """Whether the logs of `train_step` have `layer_gradient_norms`, by `layer_names`.
+
+        Set it before `fit`; it is not saved with the model.
+        """
+        return self._logs_layer_gradients
+
+    @logs_layer_gradients.setter
+    def logs_layer_gradients(self, value: bool) -> None:
+        self._logs_layer_gradients = value
+        self.train_function = None
 
     def encode(self, source) -> tuple[Any, Any]:
         """Encodes source ids, without dropout.
@@ -272,7 +287,11 @@ class Transformer(keras.Model):
             forward,
         )
         gradients = sum_over_replicas(gradients)
-        gradient_norm = tf.linalg.global_norm(gradients) / self.optimizer.scale_loss(1.0)
+        scale = self.optimizer.scale_loss(1.0)
+        norms = {"gradient_norm": tf.linalg.global_norm(gradients) / scale}
+        if self.logs_layer_gradients:
+            by_layer = gradient_norms(gradients, self.trainable_variables)
+            norms["layer_gradient_norms"] = by_layer / scale
         with summed_gradients(self.optimizer):
             self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
         # Each replica tracks the mean over all, so that what is shown after a batch is right too.
@@ -280,10 +299,10 @@ class Transformer(keras.Model):
             tf.math.divide_no_nan(sum_over_replicas(loss), tokens),
             tokens / tf.distribute.get_replica_context().num_replicas_in_sync,
         )
-        logs = {**self.get_metrics_result(), "gradient_norm": gradient_norm}
+        logs = {**self.get_metrics_result(), **norms}
         if in_multi_worker_mode():
             # Keras takes the mean over the workers along the first axis, which a scalar has not.
-            logs = {name: tf.reshape(value, [1]) for name, value in logs.items()}
+            logs = {name: value[None] for name, value in logs.items()}
         return logs
 
     def test_step(self, data):
@@ -315,7 +334,8 @@ class Transformer(keras.Model):
 
     def _get_metrics_result_or_logs(self, logs):
         # Keras would show the logs of the last batch, a mean over replicas, as they hold more than
-        # its metrics do.
+        # its metrics do. Its progress bar shows numbers, and no list of them.
+        logs = {name: value for name, value in logs.items() if name != "layer_gradient_norms"}
         if in_multi_worker_mode():
             return logs  # Each replica's metrics hold the loss of all.
         return {**logs, **self.get_metrics_result()}

@@ -26,6 +26,28 @@ def in_multi_worker_mode() -> bool:
     )
 
 
+def layer_of(variable: keras.Variable) -> str:
+    """The layer of a model that a variable belongs to, such as `encoder/layer_0`."""
+    first, *rest = variable.path.split("/")
+    return f"{first}/{rest[0]}" if first in ("encoder", "decoder") else first
+
+
+def layer_names(variables: Sequence[keras.Variable]) -> list[str]:
+    """The layers that variables belong to, in their order."""
+    return list(dict.fromkeys(map(layer_of, variables)))
+
+
+def gradient_norms(
+    gradients: Sequence[tf.Tensor], variables: Sequence[keras.Variable]
+) -> tf.Tensor:
+    """The norm of the gradient of each of `layer_names`, float32 [layers]."""
+    squares: dict[str, list[tf.Tensor]] = {}
+    for gradient, variable in zip(gradients, variables, strict=True):
+        square = 2 * tf.nn.l2_loss(tf.cast(gradient, tf.float32))
+        squares.setdefault(layer_of(variable), []).append(square)
+    return tf.sqrt(tf.stack([tf.add_n(of_layer) for of_layer in squares.values()]))
+
+
 def gradients_in_parts(
     model: keras.Model, batch: Sequence[tf.Tensor], parts: int, forward: Any
 ) -> tuple[list[tf.Tensor], tf.Tensor]:

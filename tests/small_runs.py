@@ -23,6 +23,7 @@ TRAINING_KEYS = {
     "loss",
     "learning_rate",
     "gradient_norm",
+    "layer_gradient_norms",
     "target_tokens_per_second",
     "padding",
 }

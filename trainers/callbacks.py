@@ -10,6 +10,7 @@ from collections.abc import Callable
 import keras
 import numpy as np
 
+from keras_transformer.training_step import layer_names
 from trainers.batching import TokenBatches
 from trainers.checkpoints import Checkpoints
 from trainers.run_log import RunLog
@@ -83,7 +84,7 @@ class CountBatches(keras.callbacks.Callback):
 
 
 class LogTraining(keras.callbacks.Callback):
-    """Logs loss, learning rate, gradient norm, speed and padding every `every` steps.
+    """Logs loss, learning rate, gradient norms, speed and padding every `every` steps.
 
     The loss is the mean over the tokens since the line before (or since this process began), and
     not since the epoch began. The speed leaves out the time between epochs, when the run
@@ -126,6 +127,8 @@ class LogTraining(keras.callbacks.Callback):
         self._before += self._totals() - self._start
 
     def on_train_batch_end(self, batch, logs=None):
+        # Taken out: Keras' progress bar, which comes after, shows numbers alone.
+        layer_norms = logs.pop("layer_gradient_norms", ())
         counts = self.batches.replica_counts(self.counter.batches - 1, self.replicas)
         self._target_tokens += counts["target_tokens"]
         self._tokens += counts["target_tokens"] + counts["source_tokens"]
@@ -142,6 +145,10 @@ class LogTraining(keras.callbacks.Callback):
             "target_tokens_per_second": round(tokens / seconds, 1),
             "padding": round(1 - self._tokens.sum() / self._cells.sum(), 4),
         }
+        if len(layer_norms):
+            names = layer_names(self.model.trainable_variables)
+            norms = np.ravel(layer_norms).tolist()
+            figures["layer_gradient_norms"] = dict(zip(names, norms, strict=True))
         if self.replicas > 1:
             speeds = self._target_tokens / seconds
             figures["replica_target_tokens_per_second"] = speeds.round(1).tolist()

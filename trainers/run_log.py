@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -15,11 +15,14 @@ import tensorflow as tf
 from keras_transformer.errors import InputError
 
 
+Figure = float | Sequence[float] | Mapping[str, float]
+
+
 class RunLog:
     """Appends lines to `metrics.jsonl` and scalars to TensorBoard.
 
     A line has `step` and either training keys (`loss`, `learning_rate`, `gradient_norm`,
-    `target_tokens_per_second`) or validation keys (`val_loss`, `val_perplexity`,
+    `layer_gradient_norms`, `target_tokens_per_second`) or validation keys (`val_loss`, `val_perplexity`,
     `val_token_accuracy`, `val_bleu`, `val_chrf`).
 
     Args:
@@ -40,13 +43,13 @@ class RunLog:
         self._tensorboard = Path(run_directory) / "tensorboard"
         self._writer = None
 
-    def write(self, step: int, **figures: float | Sequence[float]) -> None:
+    def write(self, step: int, **figures: Figure) -> None:
         """Writes one line of figures that belong to a step; JSON has null for what is no number.
 
         Args:
             step: int. Updates made so far.
-            **figures: numbers, or lists of numbers such as one a replica, which TensorBoard gets
-                under `name/0`, `name/1` and so on.
+            **figures: numbers; lists of numbers such as one a replica, which TensorBoard gets
+                under `name/0`, `name/1` and so on; or dicts of numbers, under `name/key`.
 
         Raises:
             InputError: where a file cannot be written, or the disk is full.
@@ -122,14 +125,18 @@ class RunLog:
             ) from error
 
 
-def _for_json(value: float | Sequence[float]) -> float | None | list:
+def _for_json(value: Figure) -> float | None | list | dict:
+    if isinstance(value, Mapping):
+        return {key: _for_json(each) for key, each in value.items()}
     if isinstance(value, Sequence):
         return [_for_json(each) for each in value]
     return value if math.isfinite(value) else None
 
 
-def _scalars(name: str, value: float | Sequence[float]) -> list[tuple[str, float]]:
+def _scalars(name: str, value: Figure) -> list[tuple[str, float]]:
     """The tags of TensorBoard for a figure, and their numbers."""
+    if isinstance(value, Mapping):
+        return [(f"{name}/{key}", each) for key, each in value.items()]
     if isinstance(value, Sequence):
         return [(f"{name}/{place}", each) for place, each in enumerate(value)]
     return [(name, value)]

@@ -21,6 +21,7 @@ from trainers import callbacks
 from trainers.batching import TokenBatches
 from trainers.initial_run import initial_model_path, initial_weights, weights_fingerprint
 from trainers.new_model import config_of, new_model
+from trainers.picture_log import PictureLog
 from trainers.precision import resolve_precision
 from trainers.prepare import prepare_corpus
 from trainers.prepared import PreparedCorpus
@@ -33,7 +34,7 @@ from trainers.run_log import RunLog
 from trainers.splits import open_split, read_split
 from trainers.stop_signal import StopSignal
 from trainers.strategy import create_strategy, local_replicas
-from trainers.validation import validation_of
+from trainers.validation import rise_of_loss, validation_of
 from trainers.workers import WorkerLost, Workers
 
 # The last are the weights that a fine-tuning starts from, None for random ones or a checkpoint's.
@@ -142,6 +143,7 @@ class Trainer:
                     f"resuming at step {state['step']}, {state['seconds'] / 60:.1f} minutes in"
                 )
             model.accumulate_steps = self.recipe.training.accumulate_steps
+            model.logs_layer_gradients = True
         return self._go_on(model, state, corpus, batches)
 
     def _in_turn(self, prepare: Callable[[], _Data]) -> _Data | None:
@@ -298,7 +300,9 @@ class Trainer:
                 log_training = callbacks.LogTraining(
                     log, training.log_every_steps, batches, counter, replicas
                 )
-                run_callbacks += [log_training, validate, saver]
+                sentences = read_split(self.recipe.data, "validation")
+                pictures = PictureLog(log, corpus.tokenizer, sentences)
+                run_callbacks += [log_training, validate, pictures, saver]
                 # What a signal or a crash has kept from being measured, and what a fine-tuning
                 # starts from: whether it gets better can be told from the first lines.
                 step = state["step"]
@@ -322,13 +326,8 @@ class Trainer:
         # A finished run's model stays, whatever checkpoints it is the mean of.
         if is_chief and not (is_finished and self.run.model_path.exists()):
             self._say(f"model.keras is {self.run.average().what}")
-            validations = [line for line in log.lines() if line.get("val_loss") is not None]
-            best = min(validations, key=lambda line: line["val_loss"], default=None)
-            if best is not None and best["step"] < validations[-1]["step"]:
-                self._say(
-                    f"val_loss was lowest at step {best['step']}, {best['val_loss']:.3f}; at the "
-                    f"end, step {validations[-1]['step']}, it is {validations[-1]['val_loss']:.3f}"
-                )
+            if rise := rise_of_loss(log.lines()):
+                self._say(rise)
         self._leave_together(is_finished)
         return None
 

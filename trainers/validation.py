@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -158,4 +158,25 @@ def validation_of(
         training.validation_bleu_sentences,
         recipe.data.target_language,
         training.seed,
+    )
+
+
+def rise_of_loss(lines: Sequence[dict]) -> str | None:
+    """What to say of a run whose validation loss was lower before its end; None of any other.
+
+    Args:
+        lines: the lines of the run's log.
+
+    Example:
+
+    >>> rise_of_loss([{"step": 5, "val_loss": 2.0}, {"step": 9, "val_loss": 2.5}])
+    'val_loss was lowest at step 5, 2.000; at the end, step 9, it is 2.500'
+    """
+    validations = [line for line in lines if line.get("val_loss") is not None]
+    best = min(validations, key=lambda line: line["val_loss"], default=None)
+    if best is None or best["step"] == validations[-1]["step"]:
+        return None
+    return (
+        f"val_loss was lowest at step {best['step']}, {best['val_loss']:.3f}; at the end, step "
+        f"{validations[-1]['step']}, it is {validations[-1]['val_loss']:.3f}"
     )

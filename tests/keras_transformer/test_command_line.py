@@ -20,6 +20,11 @@ REQUIRED = {
     "check-export": ["base"],
     "serve-client": ["grpc://127.0.0.1:8500"],
     "benchmark": ["train"],
+    "doctor": ["run"],
+    "attention": ["run", "--source", "One."],
+    "report": ["run"],
+    "ablate": ["recipe.yaml"],
+    "complexity": [],
 }
 
 
@@ -89,6 +94,8 @@ def test_defaults():
     assert translate.input is translate.output is translate.n_best is None
     assert translate.beam_size is translate.alpha is None
     assert parse("average", "run").last is None
+    assert parse("doctor", "run").sentences == parse("report", "run").sentences == 200
+    assert parse("ablate", "r.yaml").rows == ("A", "B", "C", "D", "E")
     assert parse("export", "run", "--output", "base").version is None
 
 
@@ -100,6 +107,12 @@ def test_values():
     words = "--source a --reference b --language de --output c"
     options = parse("evaluate", "run", *words.split())
     assert (options.source, options.reference, options.language) == (Path("a"), Path("b"), "de")
+    options = parse("ablate", "r.yaml", "a.b=1", "--rows", "A,length", "--seeds", "1,2")
+    assert (options.rows, options.seeds) == (("A", "length"), (1, 2))
+    assert options.overrides == ["a.b=1"] and options.run_dir == Path("runs/ablation")
+    options = parse("complexity", "--lengths", "8,16", "--no-memory", "--layers", "recurrent")
+    assert (options.lengths, options.memory, options.layers) == ((8, 16), False, ("recurrent",))
+    assert parse("report", "run", "--source", "a", "--source", "b").source == ["a", "b"]
     assert parse("demo", "--minutes", "0.5").minutes == 0.5
     assert parse("export", "run", "--output", "base", "--version", "7").version == 7
 
@@ -131,6 +144,9 @@ def test_a_benchmark_hands_on_just_its_settings(what):
         ("translate run another", "unrecognized arguments: another"),
         ("train r.yaml --run-dir run --wrong", "unrecognized arguments: --wrong"),
         ("translate run --alpha", "argument --alpha: expected one argument"),
+        ("attention run", "the following arguments are required: --source"),
+        ("ablate r.yaml --seeds 1,x", "argument --seeds: must be a whole number, at least 0"),
+        ("complexity --lengths 0,8", "argument --lengths: must be a whole number, at least 1"),
         ("benchmark", "the following arguments are required: train|decode"),
         ("benchmark walk", "argument train|decode: invalid choice: 'walk'"),
         ("benchmark train --dtype int8", "argument --dtype: invalid choice: 'int8'"),

@@ -7,7 +7,7 @@ import tensorflow as tf
 from small_models import POLICIES, small_batch, small_config
 
 from keras_transformer import InputError, Perplexity, SmoothedCrossEntropy, build_transformer
-from keras_transformer.training_step import gradients_in_parts
+from keras_transformer.training_step import gradients_in_parts, layer_names
 
 SOURCE, TARGET = (7, 4, 5, 3, 6, 2, 1), (9, 8, 1, 2, 7, 3, 5)
 
@@ -140,3 +140,27 @@ def test_a_new_number_of_parts_is_used_after_a_fit():
     fitted(model)
     fitted(whole)
     np.testing.assert_allclose(flat(model), flat(whole), atol=1e-6)
+
+
+@pytest.mark.parametrize("accumulate_steps", [1, 3])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_gradient_norms_by_layer_make_up_the_whole_norm(policy, accumulate_steps):
+    optimizer = keras.optimizers.SGD(0.1)
+    if policy == "mixed_float16":
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+    model = compiled(policy, optimizer, accumulate_steps)
+    model.logs_layer_gradients = True
+    seen = []
+    watch = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(logs))
+    shown = model.fit(
+        tf.data.Dataset.from_tensors(small_batch(SOURCE, TARGET)),
+        shuffle=False,
+        verbose=0,
+        callbacks=[watch],
+    )
+    assert "layer_gradient_norms" not in shown.history
+    norms = np.asarray(seen[0]["layer_gradient_norms"])
+    names = layer_names(model.trainable_variables)
+    assert names == ["target_embedding", "encoder/layer_0", "decoder/layer_0"]
+    assert norms.shape == (3,) and np.all(norms > 0)
+    assert np.linalg.norm(norms) == pytest.approx(float(seen[0]["gradient_norm"]), rel=1e-3)

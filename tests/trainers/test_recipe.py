@@ -324,6 +324,7 @@ def test_any_recipe_comes_back_from_yaml(languages, files, minutes, epsilon):
 def test_shipped_recipes_are_found_by_name_and_files_come_first(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert [path.name for path in shipped_recipes()] == [
+        "ablation-en-de-small.yaml",
         "fine-tune-marian.yaml",
         "tatoeba-en-de-small.yaml",
         "wmt14-en-de-base.yaml",
@@ -334,7 +335,7 @@ def test_shipped_recipes_are_found_by_name_and_files_come_first(tmp_path, monkey
     assert load_recipe("wmt14-en-de-big.yaml").model.preset == "big"
     Recipe.from_dict(SMALLEST).save("wmt14-en-de-big.yaml")
     assert load_recipe("wmt14-en-de-big.yaml").model.preset == "base"
-    with pytest.raises(InputError, match="one of the shipped fine-tune-marian.yaml, tatoeba.* Rec"):
+    with pytest.raises(InputError, match="one of the shipped ablation.*, tatoeba.* Received"):
         load_recipe("wmt15.yaml")
 
 

@@ -1,6 +1,7 @@
 """metrics.jsonl and TensorBoard: the same figures, whole lines, none twice."""
 
 import json
+import math
 
 import pytest
 import tensorflow as tf
@@ -147,3 +148,12 @@ class TestTrouble:
             file.write(text.encode("latin-1") + b"\n")
         with pytest.raises(InputError, match="metrics.jsonl:2 must be a JSON object .*Received: "):
             log.lines()
+
+
+def test_a_figure_may_be_a_number_by_name(tmp_path):
+    log = RunLog(tmp_path)
+    log.write(7, norms={"encoder/layer_0": 0.25, "decoder/layer_0": float("nan")})
+    assert log.lines() == [{"step": 7, "norms": {"encoder/layer_0": 0.25, "decoder/layer_0": None}}]
+    shown = shown_by_tensorboard(tmp_path)
+    assert shown[7, "norms/encoder/layer_0"] == 0.25
+    assert math.isnan(shown[7, "norms/decoder/layer_0"])

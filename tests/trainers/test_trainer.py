@@ -68,7 +68,7 @@ class TestTheRunDirectory:
         assert all(np.isfinite(value) for line in lines for value in line.values())
 
     def test_tensorboard_shows_the_figures_of_metrics(self, finished_run):
-        (events,) = (finished_run.path / "tensorboard").iterdir()
+        (events,) = (finished_run.path / "tensorboard").glob("events*")
         shown = {
             (event.step, value.tag): float(tf.make_ndarray(value.tensor))
             for record in tf.data.TFRecordDataset(str(events))
