@@ -112,8 +112,10 @@ def _write(translator: Translator, names: Sequence[str], path: Path) -> dict[str
         translator.tokenizer.target.resource,
     ]
     described = {name: function.get_concrete_function() for name, function in functions.items()}
+    # Gradients of its own that an operation has, as chunked attention does, serve no translation.
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     try:
-        tf.saved_model.save(module, str(path), signatures=described)
+        tf.saved_model.save(module, str(path), signatures=described, options=options)
     except tf.errors.OpError as error:  # TensorFlow's own, for a full disk and the like
         raise OSError(error.message.split("\n")[0]) from error
     return described

@@ -149,14 +149,16 @@ def _probe_model(
     sample = make_sample(*rows)
     batch = _training_batch(rows, recipe) if is_own else None
     trained, loss = (latest[0], latest[0].loss) if latest else (None, None)
-    findings = diagnose_model(model, sample, loss, trained, batch)
-    if not all(np.isfinite(weight).all() for weight in model.get_weights()):
-        return findings
+    is_finite = all(np.isfinite(weight).all() for weight in model.get_weights())
+    perplexity = target_probes.perplexity(model, sample) if is_finite else float("inf")
+    is_trained = perplexity <= text_probes.TRAINED_PERPLEXITY
+    findings = diagnose_model(model, sample, loss, trained, batch, is_trained)
+    if not is_finite:
+        return findings + _without_translations("the model has weights that are not finite")
     scored = splits.get("test") or splits.get("validation")
     speaks = recipe.data.target_language is not None
     if (scored is None or not len(scored)) and speaks and _has_demo_languages(recipe):
         scored = _demo_corpus(recipe)
-    perplexity = target_probes.perplexity(model, sample)
     if scored is None or not len(scored) or not speaks:
         return findings + _without_translations("the run has no sentences to translate")
     end = target_probes.end_probability(model, sample)

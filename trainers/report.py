@@ -187,7 +187,9 @@ def _chosen(samples: Sequence[Sample], translator: Translator) -> list[Sample]:
     last = len(easy) - 1
     places = {round(last * place / (_BY_LENGTH - 1)) for place in range(_BY_LENGTH)}
     spread = [easy[place] for place in sorted(places) if easy]
-    return [*spread, *best_and_worst(easy, _WORST)[1]]
+    # The first is what the page opens with: one of middle length.
+    middle = len(spread) // 2
+    return [*spread[middle:], *spread[:middle], *best_and_worst(easy, _WORST)[1]]
 
 
 def _add_translations(page: Page, translated: Translated) -> None:

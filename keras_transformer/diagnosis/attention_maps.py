@@ -84,7 +84,7 @@ def attention_maps(
     >>> model = build_transformer(TransformerConfig.preset("tiny", vocabulary_size=275))
     >>> maps = attention_maps(model, tokenizer, "one", "eins")
     >>> maps.source[-1], maps.inputs[0], maps.outputs[-1], len(maps.weights["cross"])
-    ('</s>', '<s>', '</s>', 4)
+    ('</s>', '<s>', '</s>', 3)
     """
     source_ids = [*tokenizer.source.encode(source), EOS_ID]
     if len(source_ids) == 1:

@@ -144,7 +144,12 @@ def attention_scale(all_weights: list[Weights], sizes: dict[str, int]) -> Findin
         )
     slopes, fits = {}, {}
     for each in measured_of:
-        slopes[each.name], fits[each.name] = _slope(each)
+        slope, fit = _slope(each)
+        if np.isfinite(slope):
+            slopes[each.name], fits[each.name] = slope, fit
+    if not slopes:
+        detail = "no scores differ: the model has no weights yet, or the sentences are too short"
+        return Finding("attention_scale", "divergence", None, {}, bound, detail)
     attention = measured_of[0].attention
     expected = 1.0 if attention.compatibility == "dot_product" else attention.d_k**-0.5
     name = max(slopes, key=lambda name: abs(np.log(max(slopes[name], 1e-9) / expected)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_transformer.diagnosis import (
     attention_probes,
@@ -13,7 +14,8 @@ from keras_transformer.diagnosis import (
     order_probes,
     target_probes,
 )
-from keras_transformer.diagnosis.finding import Finding
+from keras_transformer.diagnosis.finding import TROUBLES, Finding
+from keras_transformer.diagnosis.recording import to_numpy
 from keras_transformer.diagnosis.sample import Sample
 
 # Over all heads, of a trained model: the demo has 3 %.
@@ -25,12 +27,17 @@ _SYMPTOMS = (
     *("repeated_words", "translation_length", "end_token", "length_limit", "word_order"),
     *("attention_distance", "softmax_saturation", "gradient_norms", "loss", "length_penalty"),
 )
+# What can only be measured of a model whose output is finite, and its trouble.
+_OF_NUMBERS = {
+    **dict.fromkeys(("softmax_saturation", "attention_scale"), "divergence"),
+    **dict.fromkeys(("causality", "source_padding", "cross_attention_mask"), "repetition"),
+    **dict.fromkeys(("mask_fill", "target_shift"), "repetition"),
+    **dict.fromkeys(("embedding_magnitude", "position_place"), "order"),
+    **dict.fromkeys(("word_order", "attention_distance"), "order"),
+}
 EXPLAINS = {
     "mask_fill": ("causality", "source_padding", "cross_attention_mask", "target_shift"),
-    "finite_numbers": (
-        *("causality", "source_padding", "cross_attention_mask", "mask_fill", "attention_scale"),
-        *("target_shift", "embedding_magnitude", "position_place"),
-    ),
+    "finite_numbers": (),
     "target_shift": (),
     "causality": (),
     "cross_attention_mask": (),
@@ -50,6 +57,7 @@ def diagnose_model(
     loss: Any = None,
     trained_model: keras.Model | None = None,
     batch: Any = None,
+    is_trained: bool = True,
 ) -> list[Finding]:
     """All probes of a model that need no run: of attention, masks, positions, the loss.
 
@@ -59,6 +67,7 @@ def diagnose_model(
         loss: `keras.Loss` that it is trained with, or None where that is not known.
         trained_model: the model in the precision that it is trained in; `model` by default.
         batch: inputs and labels as training gets them, or None.
+        is_trained: bool. Whether the model is trained enough to tell by what it has learned.
 
     Returns:
         List of `Finding`, not yet settled.
@@ -73,11 +82,23 @@ def diagnose_model(
     >>> [finding.name for finding in findings if finding.ok is False]
     []
     """
+    first = sample.first(16)
+    findings = [finite_probe.finite_numbers(trained_model or model, first, loss)]
+    if loss is not None:
+        findings.append(target_probes.padding_loss(loss))
+    else:
+        detail = "the loss that the model is trained with is not known"
+        findings.append(Finding("padding_loss", "repetition", None, {}, "", detail))
+    if not np.isfinite(to_numpy(model(first.inputs, training=False))).all():
+        detail = "the model's output is not finite"
+        rest = _OF_NUMBERS.items()
+        return findings + [Finding(name, kind, None, {}, "", detail) for name, kind in rest]
     config = model.config
     weights = attention_probes.record_weights(model, sample)
     parts = order_probes.input_parts(model, sample)
     sizes = {"d_model": config.d_model, "d_ff": config.d_ff}
-    findings = [
+    return [
+        *findings,
         attention_probes.softmax_saturation(weights, MOST_SATURATED),
         attention_probes.attention_scale(weights, sizes),
         mask_probes.causality(model, sample),
@@ -88,17 +109,8 @@ def diagnose_model(
         order_probes.embedding_magnitude(parts),
         order_probes.position_place(parts),
         order_probes.word_order(model, sample),
-        order_probes.attention_distance(weights),
+        order_probes.attention_distance(weights, is_trained),
     ]
-    if loss is not None:
-        first = sample.first(16)
-        findings.append(finite_probe.finite_numbers(trained_model or model, first, loss))
-        findings.append(target_probes.padding_loss(loss))
-    else:
-        for name, trouble in (("finite_numbers", "divergence"), ("padding_loss", "repetition")):
-            detail = "the loss that the model is trained with is not known"
-            findings.append(Finding(name, trouble, None, {}, "", detail))
-    return findings
 
 
 def settle(findings: list[Finding]) -> list[Finding]:
@@ -124,7 +136,6 @@ def settle(findings: list[Finding]) -> list[Finding]:
             for effect in (*effects, *_SYMPTOMS):
                 if effect in found:
                     explained.setdefault(effect, cause)
-    order = {"divergence": 0, "repetition": 1, "order": 2, "memory": 3, "bleu": 4}
     settled = [
         finding._replace(
             ok=None,
@@ -135,4 +146,16 @@ def settle(findings: list[Finding]) -> list[Finding]:
         else finding
         for finding in findings
     ]
-    return sorted(settled, key=lambda finding: order[finding.trouble])
+    return sorted(
+        (each._replace(measured=_for_json(each.measured)) for each in settled),
+        key=lambda finding: TROUBLES.index(finding.trouble),
+    )
+
+
+def _for_json(value: Any) -> Any:
+    """JSON has null for what is no number."""
+    if isinstance(value, dict):
+        return {name: _for_json(each) for name, each in value.items()}
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value

@@ -13,13 +13,13 @@ from keras_transformer.diagnosis.recording import to_numpy
 from keras_transformer.diagnosis.sample import Sample
 
 
-def finite_numbers(model: keras.Model, sample: Sample, loss: Any) -> Finding:
+def finite_numbers(model: keras.Model, sample: Sample, loss: Any = None) -> Finding:
     """Whether weights, outputs and gradients of a batch are finite, and where not first.
 
     Args:
         model: `Transformer`, in the precision that it is trained in.
         sample: `Sample`, one batch.
-        loss: `keras.Loss`.
+        loss: `keras.Loss`, or None where it is not known: no gradients are looked at then.
 
     Returns:
         A `Finding`: measured are the first weight, layer's output and gradient that are not
@@ -43,16 +43,19 @@ def finite_numbers(model: keras.Model, sample: Sample, loss: Any) -> Finding:
     try:
         with tf.GradientTape() as tape:
             logits = model(sample.inputs, training=False)
-            value = loss(tf.constant(sample.labels), logits)
+            value = None if loss is None else loss(tf.constant(sample.labels), logits)
     finally:
         for layer in wrapped:
             vars(layer).pop("call", None)
-    gradients = tape.gradient(value, [v.value for v in model.trainable_variables])
+    variables = model.trainable_variables
+    gradients = [None] * len(variables)
+    if value is not None:
+        gradients = tape.gradient(value, [variable.value for variable in variables])
     output = next((name for name, each in outputs if not np.isfinite(to_numpy(each)).all()), None)
     # The last layers get their gradients first.
     broken = [
         v.path
-        for v, gradient in zip(model.trainable_variables, gradients, strict=True)
+        for v, gradient in zip(variables, gradients, strict=True)
         if gradient is not None and not np.isfinite(to_numpy(tf.convert_to_tensor(gradient))).all()
     ]
     gradient = broken[-1] if broken else None
@@ -66,7 +69,7 @@ def finite_numbers(model: keras.Model, sample: Sample, loss: Any) -> Finding:
             "first_weight": weight,
             "first_output": output,
             "first_gradient": gradient,
-            "loss": _json_number(float(value)),
+            "loss": None if value is None else float(value),
             "precision": str(getattr(getattr(model, "policy", None), "name", "")),
         },
         "all weights, outputs and gradients are finite",
@@ -92,7 +95,3 @@ def _watched(layer: keras.layers.Layer, outputs: list[tuple[str, Any]]):
         return result
 
     return watched_call
-
-
-def _json_number(value: float) -> float | None:
-    return value if np.isfinite(value) else None

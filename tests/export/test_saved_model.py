@@ -185,6 +185,8 @@ def test_greedy_search_is_the_same_in_python_and_exported(numbers_run, run_in_c,
         (None, {"positions": "learned", "maximum_positions": 6, "activation": "swish"}),
         (None, {"d_k": 5, "d_v": 3, "tying": "output"}),
         (None, {"tying": "none"}),
+        (None, {"attention_window": 3, "attention_chunk": 2}),
+        ("mixed_bfloat16", {"attention_chunk": 3, "compatibility": "additive"}),
     ],
 )
 def test_models_of_every_kind_export(run_in_c, tmp_path, dtype, changes):

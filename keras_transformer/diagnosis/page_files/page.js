@@ -80,7 +80,7 @@
     function offerHeads() {
       const { layers, layer } = chosen();
       const heads = layers[layer].map((_, head) => [String(head), "head " + head]);
-      offer(headChoice, [["mean", "mean of all heads"], ...heads]);
+      offer(headChoice, [["mean", "mean of heads"], ...heads]);
     }
 
     function showTexts() {

@@ -148,8 +148,8 @@ def test_chunked_attention_saves_memory_in_training_too():
 
 @pytest.mark.slow
 def test_chunked_attentions_memory_grows_with_the_length_and_not_its_square():
-    peaks = [peak_memory("chunked-self-attention", n, 512) for n in (4096, 8192)]
-    assert peaks[1] <= 2.3 * peaks[0]
+    short, long = (peak_memory("chunked-self-attention", n, 512) for n in (2048, 8192))
+    assert long <= 6 * short  # 4 times as long; TensorFlow takes memory in steps
 
 
 @pytest.mark.slow
