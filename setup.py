@@ -11,7 +11,14 @@ VERSION = re.search(
 ).group(1)
 
 BEAM = ["apache-beam>=2.77,<3"]
-TEST = ["hypothesis>=6.100", "playwright>=1.60", "pytest>=8.2", "ruff>=0.17,<0.18", *BEAM]
+TEST = [
+    "hypothesis>=6.100",
+    "pillow>=10",
+    "playwright>=1.60",
+    "pytest>=8.2",
+    "ruff>=0.17,<0.18",
+    *BEAM,
+]
 
 setup(
     name="keras-transformer",

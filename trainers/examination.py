@@ -181,7 +181,7 @@ def _probe_translations(
     translations = rescoring.translations()
     scores = score_translations(translations, references, language)
     bleu = scores["bleu"]
-    is_worth_it = bleu >= _LEAST_BLEU and perplexity <= text_probes.TRAINED_PERPLEXITY
+    is_worth_it = bleu >= _LEAST_BLEU
     cut = rescoring.share_at_limit(translations)
     ample = decoding_probes.is_ample(decoding.maximum_extra_length, decoding.maximum_length)
     findings = [
@@ -286,9 +286,13 @@ def _rows(
     corpus: ParallelCorpus, tokenizer: TranslationTokenizer, sentences: int
 ) -> tuple[Sequence[list[int]], Sequence[list[int]]]:
     """Ids of the first pairs that are neither empty nor long."""
+    targets = corpus.targets[: 2 * sentences]
+    if text_probes.tokenized_text({"references": targets}, None).ok is False:
+        # Which is a fault of its own, and no measure of the model.
+        targets = [text_probes.detokenized(text) for text in targets]
     sides = (
         tokenizer.source.encode_batch(corpus.sources[: 2 * sentences]),
-        tokenizer.target.encode_batch(corpus.targets[: 2 * sentences]),
+        tokenizer.target.encode_batch(targets),
     )
     kept = [
         pair for pair in zip(*sides, strict=True) if all(0 < len(ids) <= _LONGEST for ids in pair)
