@@ -62,7 +62,7 @@ class Rescoring:
     def bleu_of_weights(self, weights: Weights) -> float:
         """BLEU of other trainable weights of the same model, which keeps its own afterwards."""
         self.translations()
-        own = [np.asarray(variable) for variable in self._model.trainable_variables]
+        own = [variable.numpy() for variable in self._model.trainable_variables]
         try:
             _assign(self._model, weights)
             return self._score(self._translate(self._translator))
@@ -106,7 +106,7 @@ def find_mean(
         A tuple: the number, `"ema"` or None; the weights of the last checkpoint; the mean of the
         last `wanted`.
     """
-    ours = [np.asarray(variable) for variable in model.trainable_variables]
+    ours = [variable.numpy() for variable in model.trainable_variables]
     steps = checkpoints.steps()
     wanted = min(max(wanted, 2), len(steps))
     last: Weights = []
@@ -120,7 +120,7 @@ def find_mean(
             loaded = load_model(path)
         else:
             loaded.load_weights(path)
-        weights = [np.asarray(variable, np.float64) for variable in loaded.trainable_variables]
+        weights = [variable.numpy().astype(np.float64) for variable in loaded.trainable_variables]
         sums = weights if not sums else [a + b for a, b in zip(sums, weights, strict=True)]
         now = [total / count for total in sums]
         if count == 1:
@@ -133,7 +133,7 @@ def find_mean(
             break
     if mean_of is None and has_moving_average:
         averages = checkpoints.exponential_average()
-        if _are_equal(ours, [np.asarray(v) for v in averages.trainable_variables]):
+        if _are_equal(ours, [v.numpy() for v in averages.trainable_variables]):
             mean_of = "ema"
     return mean_of, last, mean
 

@@ -95,6 +95,7 @@ def test_the_same_command_again_trains_nothing(finished, recipe, capsys, monkeyp
     assert "2 of 2 rows are measured" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_broken_off_ablation_goes_on_where_it_was(
     finished, recipe, tmp_path, capsys, monkeypatch
 ):
