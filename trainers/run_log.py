@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from keras_transformer.errors import InputError
 
-
 Figure = float | Sequence[float] | Mapping[str, float]
 
 
@@ -22,8 +21,8 @@ class RunLog:
     """Appends lines to `metrics.jsonl` and scalars to TensorBoard.
 
     A line has `step` and either training keys (`loss`, `learning_rate`, `gradient_norm`,
-    `layer_gradient_norms`, `target_tokens_per_second`) or validation keys (`val_loss`, `val_perplexity`,
-    `val_token_accuracy`, `val_bleu`, `val_chrf`).
+    `layer_gradient_norms`, `target_tokens_per_second`) or validation keys (`val_loss`,
+    `val_perplexity`, `val_token_accuracy`, `val_bleu`, `val_chrf`).
 
     Args:
         run_directory: path of the run.
