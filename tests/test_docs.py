@@ -54,7 +54,7 @@ training:
   validate_every_steps: 2
   validation_bleu_sentences: 2
   log_every_steps: 1
-decoding: {beam_size: 2, maximum_extra_length: 2}
+decoding: {beam_size: 2}
 """
 
 

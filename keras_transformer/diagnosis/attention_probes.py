@@ -45,7 +45,8 @@ def record_weights(model: keras.Model, sample: Sample) -> list[Weights]:
         sample: `Sample`, of which the first 16 pairs are taken.
 
     Returns:
-        List of `Weights`, in the order in which the model attends.
+        List of `Weights`, in the order in which the model attends. Two positions of padding are
+        added to both sides, so that every row has hidden keys.
 
     Example:
 
@@ -54,7 +55,7 @@ def record_weights(model: keras.Model, sample: Sample) -> list[Weights]:
     >>> model = build_transformer(TransformerConfig.preset("tiny", vocabulary_size=100))
     >>> weights = record_weights(model, make_sample([[5, 6]], [[7]]))
     >>> len(weights), weights[0].weights.shape
-    (9, (1, 4, 3, 3))
+    (9, (1, 4, 5, 5))
     """
     sample = sample.first(_SENTENCES)
     # Some padding for all, so that there are hidden keys in every row.
