@@ -14,7 +14,7 @@ demo: $(VENV)/installed
 	$(BIN)/keras-transformer demo --run-dir runs/demo
 
 test: $(VENV)/installed
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow"
 
 slow: $(VENV)/installed
 	$(BIN)/python -m pytest -q -m slow

@@ -16,6 +16,7 @@ TEST = [
     "pillow>=10",
     "playwright>=1.60",
     "pytest>=8.2",
+    "pytest-xdist>=3.6",
     "ruff>=0.17,<0.18",
     *BEAM,
 ]

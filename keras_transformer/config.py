@@ -60,8 +60,8 @@ class TransformerConfig:
         compatibility: `"scaled_dot_product"`, or the two that section 3.2.1 compares it with:
             `"dot_product"` without the scale, and `"additive"`.
         attention_window: int or None. r of the restricted self-attention of section 4: a position
-            attends to r positions centered around it (r // 2 on either side), in the decoder to
-            the last r, itself included. Encoder-decoder attention stays whole.
+            attends to r positions centered around it (r // 2 before, (r - 1) // 2 after it), in
+            the decoder to the last r, itself included. Encoder-decoder attention stays whole.
         attention_chunk: int or None. At most this many queries attend at a time: the same result
             with memory that grows linearly with the length.
 

@@ -235,7 +235,9 @@ class Forward:
         if r is None:
             return np.ones((length, length), bool)
         ahead = np.arange(length)[None, :] - np.arange(length)[:, None]
-        return (ahead > -r) & (ahead <= 0) if is_decoder else np.abs(ahead) <= r // 2
+        if is_decoder:
+            return (ahead > -r) & (ahead <= 0)
+        return (ahead >= -(r // 2)) & (ahead < r - r // 2)
 
     def feed_forward(self, x: np.ndarray, prefix: str) -> np.ndarray:
         weights = self.under(prefix)

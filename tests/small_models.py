@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from keras_transformer import Transformer, TransformerConfig, build_transformer
 from keras_transformer.layers import StackArguments
@@ -79,3 +80,19 @@ def functional(layer_or_function, *shapes, dtype="float32") -> keras.Model:
     """A functional model around a layer, one input a shape (without the batch)."""
     inputs = [keras.Input(shape, dtype=dtype) for shape in shapes]
     return keras.Model(inputs, layer_or_function(*inputs))
+
+
+def result_and_gradients(layer, x, in_graph=False, **arguments):
+    """The result, and the gradients of a function of it by inputs and weights."""
+
+    def run(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            result = layer(x, x, **arguments)
+            if arguments.get("return_attention_weights"):
+                result = result[0]
+            loss = tf.reduce_sum(tf.sin(tf.cast(result, tf.float32)))
+        variables = [variable.value for variable in layer.trainable_variables]
+        return [result, *tape.gradient(loss, [x, *variables])]
+
+    return (tf.function(run) if in_graph else run)(tf.constant(x))

@@ -10,6 +10,7 @@ import numpy as np
 from keras_transformer.diagnosis.finding import Finding
 from keras_transformer.diagnosis.recording import Attending, recorded, to_numpy
 from keras_transformer.diagnosis.sample import Sample
+from keras_transformer.layers import Window
 
 # Hidden keys get exactly 0; a fill of -20 would leave them some 1e-9.
 MOST_HIDDEN_WEIGHT = 1e-6
@@ -229,7 +230,8 @@ def _with_mask(attending: Attending, inputs: dict[str, np.ndarray]) -> Weights:
     else:
         visible = visible & source[:, None, None, :]
         if kind == "encoder" and window is not None:
-            visible = visible & (np.abs(distance) <= window // 2)
+            reach = Window.of(window, causal=False)
+            visible = visible & (distance >= -reach.back) & (distance <= reach.ahead)
     layer = attending.layer
     query = to_numpy(layer._split(layer._query(attending.query)))  # [B, h, T, d_k]
     scores = query @ np.swapaxes(to_numpy(attending.keys), -1, -2)

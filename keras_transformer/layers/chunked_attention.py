@@ -15,7 +15,7 @@ def chunked_attention(attend: AttendRows, size: int, query, *others):
 
     The same result as for all queries at once. Their weights are never held together, neither on
     the way forward nor on the way back, where they are computed a second time. So the memory is
-    O(size * S) and not O(T * S), for about a third more time in training.
+    O(size * S) and not O(T * S), for up to a quarter more time in training.
 
     Args:
         attend: `attend(first, rows, *others)` returns the result [B, h, c, d_v] of the c queries

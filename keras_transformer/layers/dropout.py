@@ -59,9 +59,14 @@ class Dropout(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs, training=False):
-        if not training or not self._threshold:
+        if not training or not self.is_active:
             return inputs
         return self.drop(inputs, self.next_seed())
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the rate, rounded, drops anything in training."""
+        return self._threshold > 0
 
     def next_seed(self):
         """What `drop` draws from, int32 [2]: another one each time and on every replica."""

@@ -19,7 +19,8 @@ class EncoderLayer(keras.layers.Layer):
 
     Call arguments:
         inputs: float tensor [B, S, d_model].
-        attention_mask: boolean tensor that broadcasts to [B, num_heads, S, S], True = may attend.
+        attention_mask: boolean tensor that broadcasts to [B, num_heads, S, S], True = may attend;
+            with a window the same for all queries, [B, 1, 1, S].
         training: bool. Whether dropout is active.
         return_attention_weights: bool. Whether the weights are returned too.
 

@@ -44,8 +44,8 @@ class MultiHeadAttention(keras.layers.Layer):
         initializer_gain: float. Multiplies the Glorot standard deviation of the projections.
         compatibility: `"scaled_dot_product"` as the paper, `"dot_product"` without the scale, or
             `"additive"`, which has a vector a head more.
-        window: int or None. r: a position attends to r positions centered around it (r // 2 on
-            either side), or where `causal` to the last r. For self-attention.
+        window: int or None. r: a position attends to r positions centered around it (r // 2
+            before, (r - 1) // 2 after it), or where `causal` to the last r. For self-attention.
         chunk: int or None. Most queries at a time. Without effect where there is a `window`.
 
     Call arguments:
@@ -64,7 +64,8 @@ class MultiHeadAttention(keras.layers.Layer):
         weights [B, num_heads, T, S] (before dropout).
 
     Raises:
-        InputError: where a size is below 1, or `compatibility` is another.
+        InputError: where a size is below 1, or `compatibility` is another; with `window`, where
+            `attention_mask` hides other keys for each query, or query and memory differ in length.
 
     Example:
 
@@ -167,8 +168,10 @@ class MultiHeadAttention(keras.layers.Layer):
             A tuple: the result [B, T, d_model], and the weights [B, h, T, S] or None.
         """
         query = self._split(self._query(query))
+        mask = None if mask is None else ops.convert_to_tensor(mask)
         parameters = [tf.convert_to_tensor(variable.value) for variable in self._parameters]
-        is_dropping = self._weights_dropout is not None and training
+        is_dropping = training and self._weights_dropout is not None
+        is_dropping = is_dropping and self._weights_dropout.is_active
         seed = self._weights_dropout.next_seed() if is_dropping else None
 
         def part(first, part_mask, rows, *others):
@@ -190,13 +193,18 @@ class MultiHeadAttention(keras.layers.Layer):
             heads, weights = part(0, whole_mask, query, keys, values, *parameters)
             return self._joined(heads), weights
         if self.window is not None:
+            if None not in (query.shape[2], keys.shape[2]) and query.shape[2] != keys.shape[2]:
+                raise InputError(
+                    "A window is for self-attention: query and memory must be of one length. "
+                    f"Received: {query.shape[2]} and {keys.shape[2]}"
+                )
             heads = windowed_attention(
                 lambda rows, near_keys, near_values, near_mask: part(
                     0, near_mask, rows, near_keys, near_values, *parameters
                 )[0],
                 Window.of(self.window, causal),
                 *(query, keys, values),
-                _key_mask(mask),
+                _key_mask(mask, ops.shape(keys)[2]),
             )
         else:
             heads = chunked_attention(
@@ -309,8 +317,8 @@ def _is_same_for_all_queries(mask) -> bool:
     return len(mask.shape) < 2 or mask.shape[-2] == 1
 
 
-def _key_mask(mask):
-    """A mask of keys alone as [B, h or 1, 1, S]; None for none."""
+def _key_mask(mask, length):
+    """A mask of keys alone as [B or 1, h or 1, 1, S]; None for none."""
     if mask is None:
         return None
     if not _is_same_for_all_queries(mask):
@@ -320,7 +328,8 @@ def _key_mask(mask):
         )
     while len(mask.shape) < 4:
         mask = mask[None]
-    return mask
+    # One value may stand for all keys.
+    return ops.logical_and(mask, ops.ones((1, 1, 1, length), dtype="bool"))
 
 
 def _rows_mask(mask, causal, first, rows, keys):

@@ -14,6 +14,8 @@ class Window(NamedTuple):
 
     >>> Window.of(5, causal=False), Window.of(5, causal=True)
     (Window(back=2, ahead=2), Window(back=4, ahead=0))
+    >>> Window.of(4, causal=False)
+    Window(back=2, ahead=1)
     """
 
     back: int
@@ -27,7 +29,7 @@ class Window(NamedTuple):
             size: int. r, positions of the window, the position itself included.
             causal: bool. Whether it ends at the position, in place of being centered around it.
         """
-        return cls(size - 1, 0) if causal else cls(size // 2, size // 2)
+        return cls(size - 1, 0) if causal else cls(size // 2, (size - 1) // 2)
 
 
 # Queries of a block at least: smaller products of matrices are not worth their calls.

@@ -203,6 +203,21 @@ def test_models_of_every_kind_export(run_in_c, tmp_path, dtype, changes):
 
 
 @pytest.mark.slow
+def test_chunks_translate_as_the_same_model_without_them(run_in_c, tmp_path):
+    tokenizer = number_tokenizer(vocabulary_size=300)
+    models = [random_model(tokenizer, attention_chunk=chunk) for chunk in (2, None)]
+    for one, other in zip(*(model.get_weights() for model in models), strict=True):
+        np.testing.assert_array_equal(one, other)
+    in_chunks, whole = (Translator(model, tokenizer, 2, 0.6, 6) for model in models)
+    path = export_translator(in_chunks, tmp_path)
+    expected = expected_outputs(whole, SENTENCES)
+    for signature in ("n_best", "align"):
+        best = expected["serving_default"]["translation"]
+        inputs = columns(signature, SENTENCES, best).values()
+        assert_outputs(run_in_c(path, signature, *inputs), expected[signature])
+
+
+@pytest.mark.slow
 def test_a_model_trained_on_two_replicas_runs_on_one(run_in_c, tmp_path):
     path = os.pathsep.join([str(HERE.parents[1]), str(HERE.parent)])
     done = subprocess.run(

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_models import POLICIES, small_batch, small_config
+from small_models import POLICIES, small_batch, small_config, small_model
 
 from keras_transformer import InputError, Perplexity, SmoothedCrossEntropy, build_transformer
 from keras_transformer.training_step import gradients_in_parts, layer_names
@@ -140,6 +140,19 @@ def test_a_new_number_of_parts_is_used_after_a_fit():
     fitted(model)
     fitted(whole)
     np.testing.assert_allclose(flat(model), flat(whole), atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [{"attention_chunk": 2}, {"attention_window": 3}])
+def test_xla_trains_chunks_and_windows_too(changes):
+    losses = []
+    for jit_compile in (False, True):
+        keras.utils.set_random_seed(1)
+        model = small_model(**changes)
+        model.compile("sgd", SmoothedCrossEntropy(0.1), jit_compile=jit_compile)
+        batch = small_batch(SOURCE, TARGET)
+        losses.append([model.train_on_batch(*batch)[0] for _ in range(3)])
+    np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
 @pytest.mark.parametrize("accumulate_steps", [1, 3])

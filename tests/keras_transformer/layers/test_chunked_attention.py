@@ -5,7 +5,14 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_models import POLICIES, padded_ids, rewind_dropout, small_batch, small_model
+from small_models import (
+    POLICIES,
+    padded_ids,
+    result_and_gradients,
+    rewind_dropout,
+    small_batch,
+    small_model,
+)
 
 from keras_transformer import SmoothedCrossEntropy
 from keras_transformer.layers import MultiHeadAttention, padding_mask
@@ -13,22 +20,6 @@ from keras_transformer.layers import MultiHeadAttention, padding_mask
 
 def normal(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype("float32")
-
-
-def result_and_gradients(layer, x, in_graph=False, **arguments):
-    """The result, and the gradients of a function of it by inputs and weights."""
-
-    def run(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            result = layer(x, x, **arguments)
-            if arguments.get("return_attention_weights"):
-                result = result[0]
-            loss = tf.reduce_sum(tf.sin(tf.cast(result, tf.float32)))
-        variables = [variable.value for variable in layer.trainable_variables]
-        return [result, *tape.gradient(loss, [x, *variables])]
-
-    return (tf.function(run) if in_graph else run)(tf.constant(x))
 
 
 def assert_all_close(actual, expected, tolerance=1e-5):

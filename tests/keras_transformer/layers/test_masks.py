@@ -39,7 +39,9 @@ def test_the_masks_combine_by_logical_and():
 
 def test_window_mask_allows_a_neighborhood():
     centered = window_mask(5, Window.of(3, causal=False)).numpy()[0, 0]
+    even = window_mask(5, Window.of(4, causal=False)).numpy()[0, 0]
     last = window_mask(5, Window.of(3, causal=True)).numpy()[0, 0]
     for t in range(5):
         assert np.flatnonzero(centered[t]).tolist() == [s for s in range(5) if abs(s - t) <= 1]
+        assert np.flatnonzero(even[t]).tolist() == [s for s in range(5) if -2 <= s - t <= 1]
         assert np.flatnonzero(last[t]).tolist() == [s for s in range(5) if t - 3 < s <= t]

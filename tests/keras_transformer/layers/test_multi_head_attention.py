@@ -121,6 +121,11 @@ def test_dropout_acts_on_the_weights_in_training_only():
     np.testing.assert_allclose(weights.numpy().sum(-1), 1.0, rtol=1e-5)  # those before dropout
 
 
+def test_a_rate_that_rounds_to_0_drops_nothing():
+    layer, x = MultiHeadAttention(2, 4, dropout=1e-6), normal(2, 6, 8)
+    np.testing.assert_array_equal(layer(x, x, training=True), layer(x, x))
+
+
 def test_attend_and_project_memory_are_the_call_in_two_parts():
     layer = built_attention()
     query, memory, mask = normal(2, 5, 8), normal(2, 7, 8, seed=1), random_mask(2, 1, 5, 7)

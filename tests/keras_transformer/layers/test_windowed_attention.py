@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_models import POLICIES, padded_ids, small_batch, small_model
+from small_models import POLICIES, padded_ids, result_and_gradients, small_batch, small_model
 
 from keras_transformer import InputError, SmoothedCrossEntropy
 from keras_transformer.layers import MultiHeadAttention, Window, causal_mask, padding_mask
@@ -14,20 +14,6 @@ from keras_transformer.layers.windowed_attention import windowed_attention
 
 def normal(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype("float32")
-
-
-def result_and_gradients(layer, x, in_graph=False, **arguments):
-    def run(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            result = layer(x, x, **arguments)
-            if arguments.get("return_attention_weights"):
-                result = result[0]
-            loss = tf.reduce_sum(tf.sin(result))
-        variables = [variable.value for variable in layer.trainable_variables]
-        return [result, *tape.gradient(loss, [x, *variables])]
-
-    return (tf.function(run) if in_graph else run)(tf.constant(x))
 
 
 @settings(deadline=None, max_examples=30)
@@ -84,6 +70,20 @@ def test_a_mask_with_other_keys_for_each_query_is_refused():
     x = normal(1, 6, 8)
     with pytest.raises(InputError, match=r"attention_mask .* Received: shape \(1, 1, 6, 6\)"):
         layer(x, x, attention_mask=causal_mask(6))
+
+
+def test_one_mask_value_may_stand_for_all_keys():
+    layer = MultiHeadAttention(2, 4, window=3)
+    x = normal(2, 6, 8)
+    found = layer(x, x, attention_mask=[[[[True]]], [[[False]]]]).numpy()
+    np.testing.assert_allclose(found[0], layer(x, x).numpy()[0], atol=1e-6)
+    assert np.all(found[1] == 0)
+
+
+def test_a_window_over_another_sequence_is_refused():
+    layer = MultiHeadAttention(2, 4, window=3)
+    with pytest.raises(InputError, match="of one length. Received: 5 and 7"):
+        layer(normal(2, 5, 8), normal(2, 7, 8))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
