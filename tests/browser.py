@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import pytest
 
@@ -22,6 +23,8 @@ FLAGS = (
     "--disable-sync",
 )
 
+PATIENCE = 180_000  # milliseconds: a busy machine takes its time over some megabytes of script
+
 
 class Opened(NamedTuple):
     """A page in the browser, and what has happened on it: messages, and addresses asked for."""
@@ -32,25 +35,31 @@ class Opened(NamedTuple):
 
 
 def chromium() -> str:
-    """The path of the browser; skips the test where there is none."""
+    """The path of the browser; where there is none, the test ends."""
     found = next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
-        pytest.skip("needs a browser: apt-get install -y chromium")
-    return found
+    return found or missing("a browser: apt-get install -y chromium")
+
+
+def missing(what: str) -> NoReturn:
+    """Skips the test for want of something; fails it in CI, which has installed it all."""
+    end = pytest.fail if os.environ.get("CI") else pytest.skip
+    end(f"needs {what}")
 
 
 @contextlib.contextmanager
 def opened(file: Path, width: int, height: int = 900, touch: bool = False) -> Iterator[Opened]:
     """Opens a file in a new browser, in a window of a size."""
     path = chromium()
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="needs the browser's driver: pip install playwright"
-    )
-    with playwright.sync_playwright() as driver:
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        missing("the browser's driver: pip install playwright")
+    with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=list(FLAGS))
         try:
             size = {"width": width, "height": height}
             page = browser.new_context(viewport=size, has_touch=touch).new_page()
+            page.set_default_timeout(PATIENCE)
             messages: list[str] = []
             requests: list[str] = []
             page.on("console", lambda message: messages.append(f"{message.type}: {message.text}"))

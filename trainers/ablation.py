@@ -16,7 +16,7 @@ import keras
 from keras_transformer.command_io import say
 from keras_transformer.errors import InputError
 from trainers.ablation_measures import measure, median_length, write_length_parts
-from trainers.ablation_results import AblationResults
+from trainers.ablation_results import AblationResults, not_finite
 from trainers.ablation_table import summarize
 from trainers.callbacks import TrainingDiverged
 from trainers.precision import resolve_precision
@@ -27,7 +27,7 @@ from trainers.resumption import first_difference
 from trainers.run import RunDirectory
 from trainers.run_lock import run_lock
 from trainers.splits import open_split
-from trainers.table_3 import LENGTH, rows_of
+from trainers.table_3 import GROUPS, LENGTH, rows_of
 from trainers.trainer import Trainer
 
 # What may change from one start to the next: no figure of the table depends on it. The seed of the
@@ -41,6 +41,12 @@ _CHANGEABLE = {
     ("training", "log_every_steps"),
     ("data", "prepared_dir"),
 }
+
+# A recipe's training.seed is below it too.
+_SEEDS = 2**31
+
+# What an ordinary training run has, and an ablation has in the folders of its rows alone.
+_FILES_OF_A_RUN = ("model.keras", "checkpoints", "metrics.jsonl", "tokenizer")
 
 
 class _Job(NamedTuple):
@@ -67,8 +73,9 @@ def ablate(recipe: Recipe, rows: Sequence[str], seeds: Sequence[int], directory:
     Args:
         recipe: `Recipe` of the base, which ends by `training.steps`. Its `training.seed` is not
             used.
-        rows: groups of rows, some of `trainers.table_3.GROUPS`. The base is always trained.
-        seeds: seeds, each of which all rows are trained with.
+        rows: groups of rows, at least one of `trainers.table_3.GROUPS`. The base is always
+            trained.
+        seeds: integers from 0 to 2^31 - 1, each of which all rows are trained with.
         directory: path of the folder of all runs and results.
 
     Returns:
@@ -77,7 +84,8 @@ def ablate(recipe: Recipe, rows: Sequence[str], seeds: Sequence[int], directory:
 
     Raises:
         InputError: where the recipe cannot have a row, would not end by steps, or is another than
-            the one that the folder was begun with; before anything is trained.
+            the one that the folder was begun with, or where the folder is an ordinary training
+            run; before anything is trained.
 
     References:
         - Vaswani et al., 2017, [Attention Is All You Need](https://arxiv.org/abs/1706.03762),
@@ -86,6 +94,7 @@ def ablate(recipe: Recipe, rows: Sequence[str], seeds: Sequence[int], directory:
     directory = Path(directory)
     recipe = _checked(recipe, rows, seeds)
     planned = rows_of(recipe, rows)
+    _check_no_run(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -116,12 +125,23 @@ def ablate(recipe: Recipe, rows: Sequence[str], seeds: Sequence[int], directory:
                 jobs.append(_Job(row.name, seed, trained, run, parts if is_length else {}))
         stopped_by = _run_all(jobs, recipe, results)
     lines = [results.get(job.row, job.seed) for job in jobs]
-    summary = summarize(planned, [line for line in lines if line is not None], limit)
+    summary = summarize(planned, seeds, [line for line in lines if line is not None], limit)
     return {**summary, "stopped_by": stopped_by and stopped_by.name}
 
 
 def _checked(recipe: Recipe, rows: Sequence[str], seeds: Sequence[int]) -> Recipe:
     """The recipe with this machine's precision; refuses what cannot be compared."""
+    if not rows:
+        raise InputError(f"--rows must have some of {', '.join(GROUPS)}. Received: {list(rows)}")
+    if (
+        not seeds
+        or len(set(seeds)) != len(seeds)
+        or not all(isinstance(seed, int) and 0 <= seed < _SEEDS for seed in seeds)
+    ):
+        raise InputError(
+            f"--seeds must be different integers from 0 to {_SEEDS - 1}, such as 1,2,3. Received: "
+            f"{list(seeds)}"
+        )
     recipe.check_trains()
     training = recipe.training
     if training.minutes is not None or training.steps is None:
@@ -137,12 +157,18 @@ def _checked(recipe: Recipe, rows: Sequence[str], seeds: Sequence[int]) -> Recip
         )
     if LENGTH in rows and recipe.data.test is None:
         raise InputError("data.test must be given for the rows of length. Received: null")
-    if not seeds or len(set(seeds)) != len(seeds):
-        raise InputError(
-            f"--seeds must be different integers, such as 1,2,3. Received: {list(seeds)}"
-        )
     precision = resolve_precision(training.precision)
     return dataclasses.replace(recipe, training=dataclasses.replace(training, precision=precision))
+
+
+def _check_no_run(directory: Path) -> None:
+    """Refuses a training run's folder, whose recipe.yaml would become the ablation's."""
+    found = [name for name in _FILES_OF_A_RUN if (directory / name).exists()]
+    if found:
+        raise InputError(
+            f"--run-dir must be a folder of an ablation, or a new one. Received: {directory}, a "
+            f"training run with {', '.join(found)}"
+        )
 
 
 def _check_same(recipe: Recipe, directory: Path) -> None:
@@ -197,14 +223,14 @@ def _run_all(jobs: Sequence[_Job], base: Recipe, results: AblationResults) -> si
             if stopped_by is not None:
                 return stopped_by
             figures: dict[str, Any] = measure(job.run, base.data, job.parts)
+            diverged = not_finite(figures)
         except TrainingDiverged as error:
-            figures = {"diverged": str(error)}
-            say(f"{job.row}, seed {job.seed}: {error}")
+            diverged = str(error)
+        if diverged is not None:
+            figures, told = {"diverged": diverged}, diverged
         else:
-            say(
-                f"{job.row}, seed {job.seed}: perplexity {figures['perplexity']:.3f}, BLEU "
-                f"{figures['bleu']:.2f}"
-            )
+            told = f"perplexity {figures['perplexity']:.3f}, BLEU {figures['bleu']:.2f}"
+        say(f"{job.row}, seed {job.seed}: {told}")
         seconds = round(time.monotonic() - began, 1)
         results.add(job.row, job.seed, {**figures, "seconds": seconds})
         _remove_checkpoints(job)

@@ -26,8 +26,9 @@ LENGTHS = ("within", "longer")
 def measure(run: RunDirectory, data: DataSection, parts: Mapping[str, Files]) -> dict[str, Any]:
     """Perplexity and BLEU of a run's averaged model on the validation set, as in table 3.
 
-    Perplexity is by subword and without label smoothing. BLEU is sacreBLEU's, with the beam of
-    the run's recipe.
+    Perplexity is by subword and without label smoothing, and leaves out pairs with a side above
+    `data.maximum_length`, as training does. BLEU is sacreBLEU's, with the beam of the run's
+    recipe, on all pairs.
 
     Args:
         run: `RunDirectory` of a finished run.
@@ -36,8 +37,8 @@ def measure(run: RunDirectory, data: DataSection, parts: Mapping[str, Files]) ->
         parts: further pairs to measure on, by name.
 
     Returns:
-        A dict: `perplexity`, `bleu`, `bleu_signature`, `pairs`, `parameters`, and for each of
-        `parts` a dict of the first four.
+        A dict: `perplexity`, `bleu`, `bleu_signature`, `pairs` (those of BLEU), `parameters`, and
+        for each of `parts` a dict of the first four.
     """
     model, tokenizer, recipe = run.load_model(), run.load_tokenizer(), run.load_recipe()
     model.compile(loss=SmoothedCrossEntropy(recipe.training.label_smoothing))

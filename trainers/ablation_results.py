@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 from keras_transformer.errors import InputError
+from trainers.ablation_measures import LENGTHS
 from trainers.flush import flush
+from trainers.table_3 import LENGTH
 
 
 class AblationResults:
@@ -61,15 +64,16 @@ class AblationResults:
     def _parse(self, number: int, text: bytes) -> dict[str, Any]:
         try:
             line = json.loads(text)
-            before = line["corpus"]
-            names = sorted(before.keys() | self.corpus.keys())
-            _ = (line["row"], line["seed"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, RecursionError):
+            line = None
+        if not _is_result(line):
             raise InputError(
-                f"{self.path}:{number} must be a JSON object with row, seed and corpus; delete the "
-                f"line to measure it again. Received: {text[:80]!r}"
-            ) from error
-        for name in names:
+                f"{self.path}:{number} must be a JSON object with row, seed, corpus, and finite "
+                "figures or what has diverged; delete the line to measure it again. Received: "
+                f"{text[:80]!r}"
+            )
+        before = line["corpus"]
+        for name in sorted(before.keys() | self.corpus.keys()):
             if before.get(name) != self.corpus.get(name):
                 raise InputError(
                     f"{name} must be what {self.path}:{number} was measured with; put it back, or "
@@ -77,3 +81,55 @@ class AblationResults:
                     f"Received: {self.corpus.get(name)}"
                 )
         return line
+
+
+def not_finite(figures: dict[str, Any]) -> str | None:
+    """What of a row's figures is not a finite number, in words; None where all are.
+
+    Args:
+        figures: dict as of `trainers.ablation_measures.measure`.
+
+    Example:
+
+    >>> not_finite({"perplexity": float("inf"), "bleu": 0.0})
+    'perplexity is inf'
+    """
+    parts = {f" of test-{part}": figures[part] for part in LENGTHS if part in figures}
+    for where, part in {"": figures, **parts}.items():
+        for name in ("perplexity", "bleu"):
+            if not _is_finite(part[name]):
+                return f"{name}{where} is {part[name]}"
+    return None
+
+
+def _is_result(line: Any) -> bool:
+    """Whether a line has all that the table is made of, in the types that it is made with."""
+    if not isinstance(line, dict):
+        return False
+    row, seed, corpus = (line.get(name) for name in ("row", "seed", "corpus"))
+    if not (isinstance(row, str) and _is_whole(seed) and isinstance(corpus, dict)):
+        return False
+    if "diverged" in line:
+        return isinstance(line["diverged"], str)
+    parts = [line.get(part) for part in LENGTHS] if row.startswith(f"{LENGTH}-") else []
+    return _is_whole(line.get("parameters")) and all(map(_has_figures, [line, *parts]))
+
+
+def _has_figures(part: Any) -> bool:
+    return (
+        isinstance(part, dict)
+        and all(_is_finite(part.get(name)) for name in ("perplexity", "bleu"))
+        and part["perplexity"] > 0  # its logarithm is compared
+        and isinstance(part.get("bleu_signature"), str)
+        and _is_whole(part.get("pairs"))
+    )
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether it is a number that a float can hold; JSON also has longer ones, and Infinity."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and abs(value) <= sys.float_info.max

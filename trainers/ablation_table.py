@@ -35,6 +35,8 @@ PAPERS_FIGURES: dict[str, tuple[float, float, int | None]] = {
 }
 
 AGREES, DISAGREES, WITHIN = "agrees", "disagrees", "within the spread"
+# The seeds' chance is not known, so no difference can be told from it.
+ONE_SEED = "one seed"
 
 # Seeds move a perplexity in proportion to it, and BLEU by points.
 _SCALES: dict[str, Callable[[float], float]] = {"perplexity": math.log, "bleu": float}
@@ -50,18 +52,20 @@ def direction(ours: float, papers: float, spread: float | None) -> str:
         ours: difference of our row from our base.
         papers: that of the paper's. Where it is 0, our row agrees if it differs by no more than
             the spread.
-        spread: what a difference must exceed to be told from the seeds' chance. None where there
-            is one seed.
+        spread: what a difference must exceed to be told from the seeds' chance. None where no row
+            has a second seed.
 
     Returns:
-        `"agrees"`, `"disagrees"` or `"within the spread"`.
+        `"agrees"`, `"disagrees"`, `"within the spread"` or `"one seed"`.
 
     Example:
 
     >>> direction(-2.0, -0.9, 0.5), direction(2.0, -0.9, 0.5), direction(-0.1, -0.9, 0.5)
     ('agrees', 'disagrees', 'within the spread')
     """
-    is_within = abs(ours) <= (spread or 0.0)
+    if spread is None:
+        return ONE_SEED
+    is_within = abs(ours) <= spread
     if papers == 0:
         return AGREES if is_within else DISAGREES
     if is_within:
@@ -69,11 +73,14 @@ def direction(ours: float, papers: float, spread: float | None) -> str:
     return AGREES if (ours > 0) == (papers > 0) else DISAGREES
 
 
-def summarize(rows: Sequence[Row], lines: Sequence[dict[str, Any]], limit: int | None) -> dict:
+def summarize(
+    rows: Sequence[Row], seeds: Sequence[int], lines: Sequence[dict[str, Any]], limit: int | None
+) -> dict:
     """The table, from the figures of all rows and seeds.
 
     Args:
         rows: all `Row`s, the base first.
+        seeds: the seeds that each of them is to be trained with.
         lines: the lines of `results.jsonl`, of these rows.
         limit: int or None. Most tokens that the rows of `length` were trained on.
 
@@ -83,7 +90,8 @@ def summarize(rows: Sequence[Row], lines: Sequence[dict[str, Any]], limit: int |
         `deviation` (standard deviation of the seeds), `difference` from base, `spread` (two
         standard errors of a difference, from the seeds of all rows; of the perplexity as a
         factor), `paper`, `paper_difference` and `direction`. `length`: for its two rows the same
-        on the pairs `within` the limit and `longer`. `bleu_signature`, `finished`.
+        on the pairs `within` the limit and `longer`. `bleu_signature`. `finished`: whether all
+        rows have a line of each seed.
     """
     by_row = {
         row.name: [line for line in lines if line["row"] == row.name and "diverged" not in line]
@@ -105,8 +113,8 @@ def summarize(rows: Sequence[Row], lines: Sequence[dict[str, Any]], limit: int |
         ),
     }
     for row in table:
-        seeds = [line["seed"] for line in lines if line["row"] == row.name]
-        if not seeds:
+        seeds_done = [line["seed"] for line in lines if line["row"] == row.name]
+        if not seeds_done:
             continue
         measured, base = by_row[row.name], by_row[BASE]
         result["rows"].append(
@@ -115,8 +123,8 @@ def summarize(rows: Sequence[Row], lines: Sequence[dict[str, Any]], limit: int |
                 "group": row.group,
                 "paper_row": row.paper,
                 "changes": row.changes,
-                "seeds": seeds,
-                "diverged": [s for s in seeds if s not in {line["seed"] for line in measured}],
+                "seeds": seeds_done,
+                "diverged": [s for s in seeds_done if s not in {each["seed"] for each in measured}],
                 "parameters": measured[0]["parameters"] if measured else None,
                 "paper_parameters_millions": _papers(row, 2),
                 **{
@@ -137,10 +145,10 @@ def summarize(rows: Sequence[Row], lines: Sequence[dict[str, Any]], limit: int |
                 }
                 for part in ("within", "longer")
             }
-            seeds = [line["seed"] for line in by_row[row.name]]
-            result["length"].append({"row": row.name, "seeds": seeds, **parts})
-    counts = {row.name: sum(line["row"] == row.name for line in lines) for row in rows}
-    result["finished"] = len(set(counts.values())) == 1 and min(counts.values()) > 0
+            seeds_done = [line["seed"] for line in by_row[row.name]]
+            result["length"].append({"row": row.name, "seeds": seeds_done, **parts})
+    done = {(line["row"], line["seed"]) for line in lines}
+    result["finished"] = done >= {(row.name, seed) for row in rows for seed in seeds}
     return result
 
 
@@ -184,8 +192,9 @@ def render(result: dict[str, Any], markdown: bool = False) -> str:
         parts.append(_frame(header, cells, markdown))
     parts.append(
         "In parentheses: difference from base. ±: standard deviation of the seeds. Within the "
-        "spread: below two standard errors of a difference. Paper: table 3 of Vaswani et al., "
-        f"2017. BLEU: {result['bleu_signature']}"
+        "spread: below two standard errors of a difference. One seed: whether a difference is "
+        "chance cannot be told. Paper: table 3 of Vaswani et al., 2017. "
+        f"BLEU: {result['bleu_signature']}"
     )
     return "\n\n".join(parts)
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from pathlib import Path
 
 import numpy as np
 from matplotlib.image import imsave
 
-from keras_transformer.command_io import refuse
+from keras_transformer.command_io import check_output, refuse
 from keras_transformer.diagnosis.attention_maps import KINDS, AttentionMaps, attention_maps
-from keras_transformer.diagnosis.heat_map_images import heat_map_grid, image_of
+from keras_transformer.diagnosis.heat_map_images import (
+    heat_map_grid,
+    image_of,
+    readable_inches,
+)
 from keras_transformer.diagnosis.page import Page
 from keras_transformer.translation_tokenizer import Tokenizer
 from keras_transformer.translator import Translator
@@ -18,6 +23,7 @@ from trainers.run import RunDirectory
 
 # More cannot be told apart on a screen.
 MOST_PIECES = 128
+_ENDINGS = (".html", ".htm", ".png")
 
 
 def write_attention(
@@ -35,7 +41,7 @@ def write_attention(
         run_dir: path of a run with a `model.keras`, or with checkpoints.
         source: str. The sentence to translate.
         target: str or None. Its translation; `None` takes the model's own.
-        output: path or None. A name that ends in `.png` gives a still picture, any other one HTML
+        output: path or None. A name that ends in `.png` gives a still picture, one in `.html` a
             page that needs no other file. `None` means `attention.html` in the run directory.
 
     Returns:
@@ -43,7 +49,8 @@ def write_attention(
 
     Raises:
         InputError: where the directory is no run, the source or target is empty, longer than 128
-            pieces or longer than the model reads, or the file cannot be written.
+            pieces or longer than the model reads, or the file cannot be written or has another
+            ending.
 
     Example:
 
@@ -55,10 +62,10 @@ def write_attention(
     run = RunDirectory(run_dir)
     recipe = run.load_recipe()
     path = Path(output) if output is not None else run.path / "attention.html"
+    check_attention_output(path)
     translator = load_translator(run)
     tokenizer = translator.tokenizer
-    limit = min(MOST_PIECES, translator.maximum_source_length)
-    _check_text("source", source, tokenizer.source, limit)
+    check_source(source, translator)
     texts = {"source": source}
     if target is None:
         texts["translation"] = translator.translate([source])[0][0].text
@@ -74,6 +81,38 @@ def write_attention(
     return write_file(path, page.html().encode("utf-8", "replace"))
 
 
+def check_attention_output(path: Path | None) -> None:
+    """Refuses a file that `write_attention` could not write, before any work.
+
+    Args:
+        path: `Path`, or None for the file in the run directory.
+
+    Raises:
+        InputError: for an ending that is neither a page's nor a picture's, or a file that cannot be
+            written.
+
+    Example:
+
+    >>> check_attention_output(Path("maps.pdf"))
+    Traceback (most recent call last):
+    ...
+    keras_transformer.errors.InputError: --output must end in .html or .png. Received: maps.pdf
+    """
+    if path is not None and path.suffix.lower() not in _ENDINGS:
+        refuse("--output must end in .html or .png", path)
+    check_output(path)
+
+
+def check_source(source: str, translator: Translator) -> None:
+    """Refuses a source whose attention cannot be drawn.
+
+    Raises:
+        InputError: where it has no words, or more pieces than a screen shows or the model reads.
+    """
+    limit = min(MOST_PIECES, translator.maximum_source_length)
+    _check_text("source", source, translator.tokenizer.source, limit)
+
+
 def load_translator(run: RunDirectory) -> Translator:
     """The run's translator; of its last checkpoint where it is still in training."""
     has_checkpoint = not run.model_path.exists() and run.checkpoints().steps()
@@ -86,12 +125,14 @@ def write_file(path: Path, content: bytes) -> Path:
     Raises:
         InputError: where it cannot be written.
     """
-    aside = path.with_name(f".{path.name}.partial")
+    # Cut, because a name may be as long as the system allows; a path such as / has none.
+    aside = path.parent / f".{path.name[:40]}.partial"
     try:
         aside.write_bytes(content)
         aside.replace(path)
     except (OSError, ValueError) as error:
-        aside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError, ValueError):
+            aside.unlink()
         refuse("--output must be a file that can be written", error)
     return path
 
@@ -107,8 +148,12 @@ def _check_text(name: str, text: str, tokenizer: Tokenizer, limit: int) -> None:
 
 def _png(maps: AttentionMaps) -> bytes:
     """All kinds of attention, one grid below the other."""
+    # All equally large, so that each head has its column.
+    inches = readable_inches(max(len(maps.source), len(maps.outputs)))
     grids = [
-        image_of(heat_map_grid(layers, maps.rows(kind), maps.columns(kind), KINDS[kind]))
+        image_of(
+            heat_map_grid(layers, maps.rows(kind), maps.columns(kind), KINDS[kind], inches=inches)
+        )
         for kind, layers in maps.weights.items()
     ]
     width = max(grid.shape[1] for grid in grids)

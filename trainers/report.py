@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from keras_transformer.command_io import check_output
 from keras_transformer.diagnosis.attention_maps import AttentionMaps, attention_maps
 from keras_transformer.diagnosis.finding import Finding
 from keras_transformer.diagnosis.page import Page, escape, table, text_block
 from keras_transformer.errors import InputError
 from keras_transformer.translator import Translator
-from trainers.attention_page import MOST_PIECES, load_translator, write_file
+from trainers.attention_page import MOST_PIECES, check_source, load_translator, write_file
 from trainers.examination import examine
 from trainers.recipe import Recipe
 from trainers.report_curves import run_curves
@@ -52,8 +53,8 @@ def write_report(
         The path that was written.
 
     Raises:
-        InputError: where the directory is no run, a number is not possible, or the file cannot be
-            written.
+        InputError: where the directory is no run, a number is not possible, a source has no words
+            or more than 128 pieces, or the file cannot be written.
 
     Example:
 
@@ -66,9 +67,12 @@ def write_report(
         raise InputError(f"--sentences must be at least 1. Received: {sentences}")
     run = RunDirectory(run_dir)
     recipe = run.load_recipe()
-    translator = load_translator(run)
-    translated = translate_sample(recipe, translator, sentences)
     path = Path(output) if output is not None else run.path / "report.html"
+    check_output(path)
+    translator = load_translator(run)
+    for source in sources:
+        check_source(source, translator)
+    translated = translate_sample(recipe, translator, sentences)
     page = Page(
         f"Report of {run.path.resolve().name}",
         _subtitle(recipe, translator),
@@ -152,11 +156,10 @@ def _add_curves(page: Page, run: RunDirectory) -> None:
 def _add_attention(
     page: Page, translator: Translator, translated: Translated, sources: Sequence[str]
 ) -> None:
-    own = [text for text in sources if translator.tokenizer.source.encode(text)]
-    found = translator.translate(own) if own else []
+    found = translator.translate(sources) if sources else []
     samples = [
         Sample(text, hypotheses[0].text, None, None)
-        for text, hypotheses in zip(own, found, strict=True)
+        for text, hypotheses in zip(sources, found, strict=True)
     ]
     samples += _chosen(translated.samples, translator)
     sentences: list[tuple[dict[str, str], AttentionMaps]] = []
@@ -167,8 +170,7 @@ def _add_attention(
         maps = attention_maps(
             translator.model, translator.tokenizer, sample.source, sample.translation
         )
-        if max(len(maps.source), len(maps.outputs)) <= MOST_PIECES:
-            sentences.append((texts, maps))
+        sentences.append((texts, maps))
     if sentences:
         body = (
             "<p>A row shows where one piece looks: the darker a cell, the more of it is taken from "
@@ -180,10 +182,15 @@ def _add_attention(
 
 def _chosen(samples: Sequence[Sample], translator: Translator) -> list[Sample]:
     """Sentences for the explorer: of all easy lengths, then the worst two of these."""
-    encode = translator.tokenizer.source.encode
-    lengths = {sample: len(encode(sample.source)) for sample in dict.fromkeys(samples)}
+    tokenizer = translator.tokenizer
+    lengths = {}
+    for sample in dict.fromkeys(samples):
+        length = len(tokenizer.source.encode(sample.source))
+        translated = len(tokenizer.target.encode(sample.translation))
+        if length and max(length, translated) <= MOST_PIECES:
+            lengths[sample] = length
     easy = [sample for sample in lengths if _FEWEST_PIECES <= lengths[sample] <= _EASY_PIECES]
-    easy = sorted(easy or [sample for sample in lengths if lengths[sample]], key=lengths.get)
+    easy = sorted(easy or lengths, key=lengths.get)
     last = len(easy) - 1
     places = {round(last * place / (_BY_LENGTH - 1)) for place in range(_BY_LENGTH)}
     spread = [easy[place] for place in sorted(places) if easy]
@@ -227,6 +234,9 @@ def _examined(run: RunDirectory, sentences: int) -> tuple[list[Finding], str]:
         return examine(run.path, sentences=sentences), ""
     except InputError as error:
         return [], str(error)
+    except Exception as error:  # noqa: BLE001  all else of the report is worth having
+        message = str(error).partition("\n")[0]
+        return [], f"the doctor met {type(error).__name__}: {message}"
 
 
 def _add_findings(page: Page, findings: Sequence[Finding], reason: str) -> None:

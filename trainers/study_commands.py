@@ -6,6 +6,7 @@ import argparse
 import signal
 
 from keras_transformer.command_io import (
+    check_output,
     print_json,
     print_result,
     progress_on_stderr,
@@ -39,14 +40,16 @@ def doctor(options: argparse.Namespace) -> int:
 
 def attention(options: argparse.Namespace) -> int:
     """Writes heat maps of every layer and head for one sentence."""
-    from trainers.attention_page import write_attention
+    from trainers.attention_page import check_attention_output, write_attention
 
+    check_attention_output(options.output)
     path = write_attention(options.run, options.source, options.target, options.output)
     return print_result(options, {"path": str(path)}, str(path))
 
 
 def report(options: argparse.Namespace) -> int:
     """Writes one HTML page about a run, to be read without a network."""
+    check_output(options.output)
     from trainers.report import write_report
 
     path = write_report(options.run, options.output, options.sentences, options.source)
@@ -92,7 +95,9 @@ def complexity(options: argparse.Namespace) -> int:
         memory=options.memory,
         progress=say,
     )
+    # First of all what took minutes to measure.
+    code = print_result(options, result, complexity_table(result))
     if options.output is not None:
         plot_complexity(result, options.output)
         say(f"{options.output} shows them")
-    return print_result(options, result, complexity_table(result))
+    return code

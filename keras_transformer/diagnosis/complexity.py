@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from keras_transformer.diagnosis.complexity_layers import (
     LAYER_KINDS,
     LayerKind,
     Sizes,
+    check_bounds,
     check_layers,
     compiled_layer,
 )
@@ -101,19 +104,26 @@ def measure_times(
 
     Returns:
         Dict of (name, n, d) to seconds.
+
+    Raises:
+        InputError: for a length or width at which a layer does not fit into memory.
     """
-    layers = {
-        (name, d): compiled_layer(name, d, sizes, backward)
-        for name in names
-        for d in dict.fromkeys(d for _, d in places)
-    }
-    inputs = {place: tf.random.normal([1, *place]) for place in dict.fromkeys(places)}
-    calls = {
-        (name, n, d): lambda layer=layers[name, d], x=x: layer(x)
-        for (n, d), x in inputs.items()
-        for name in names
-    }
-    return fastest(calls, repeats)
+    layers = {}
+    for name in names:
+        for d in dict.fromkeys(d for _, d in places):
+            with _in_memory("widths", d, name):
+                layers[name, d] = compiled_layer(name, d, sizes, backward)
+    inputs = {}
+    for n, d in dict.fromkeys(places):
+        with _in_memory("lengths", n, f"an input of width {d}"):
+            inputs[n, d] = tf.random.normal([1, n, d])
+
+    def call(name: str, n: int, d: int) -> None:
+        with _in_memory("lengths", n, f"{name} of width {d}"):
+            layers[name, d](inputs[n, d])
+
+    keys = [(name, n, d) for n, d in inputs for name in names]
+    return fastest({key: functools.partial(call, *key) for key in keys}, repeats)
 
 
 def measure_complexity(
@@ -177,6 +187,7 @@ def measure_complexity(
     sizes = Sizes(window, chunk, kernel).check()
     lengths, widths = _growing("lengths", lengths), _growing("widths", widths)
     check_sizes(length=length, width=width, repeats=repeats)
+    check_bounds(length=length, width=width)
     length = length or lengths[len(lengths) // 2]
     width = width or widths[len(widths) // 2]
     tell = progress or (lambda line: None)
@@ -248,6 +259,16 @@ def measure_complexity(
     }
 
 
+@contextlib.contextmanager
+def _in_memory(name: str, size: int, what: str) -> Iterator[None]:
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError:
+        raise InputError(
+            f"{name} must fit into memory: {what} does not. Received: {size}"
+        ) from None
+
+
 def _paths(kind: LayerKind) -> dict[str, Any]:
     return {
         "paper": kind.path,
@@ -260,6 +281,7 @@ def _paths(kind: LayerKind) -> dict[str, Any]:
 def _growing(name: str, values: Sequence[int]) -> list[int]:
     for value in values:
         check_sizes(**{name: value})
+        check_bounds(**{name: value})
     if len(values) < 2 or any(b <= a for a, b in zip(values, values[1:], strict=False)):
         raise InputError(
             f"{name} must be at least two numbers, each larger than the one before. "

@@ -11,16 +11,19 @@ import tensorflow as tf
 
 from keras_transformer.errors import InputError, check_sizes
 from keras_transformer.layers import MultiHeadAttention
+from keras_transformer.layers.windowed_attention import Window
 
 # Heads keep the width of the paper's base model as d grows: all of their cost then grows with d.
 HEAD_WIDTH = 64
+# More than any machine measures, and less than what numbers of 32 bits hold.
+_LARGEST = 2**20
 
 
 class Sizes(NamedTuple):
     """Constants of the layers: r, c and k.
 
     Args:
-        window: int. r, the neighbours of restricted self-attention.
+        window: int. r, the positions that restricted self-attention sees, the own one included.
         chunk: int. c, the queries that chunked self-attention handles at a time.
         kernel: int, odd. k of the convolutions.
     """
@@ -32,6 +35,7 @@ class Sizes(NamedTuple):
     def check(self) -> Sizes:
         """Returns itself. Raises `InputError` where a layer could not be built."""
         check_sizes(**self._asdict())
+        check_bounds(**self._asdict())
         if self.window < 2:
             raise InputError(f"window must be at least 2. Received: {self.window}")
         if self.kernel < 3 or self.kernel % 2 == 0:
@@ -85,31 +89,30 @@ def _dilated_convolution(width: int, sizes: Sizes, depth: int) -> Callable[[Any]
 
 
 def _windowed_operations(n: int, d: int, sizes: Sizes) -> int:
-    # A block of queries meets itself and a neighbour on each side.
-    keys = min(3 * max(sizes.window // 2, 16), n)
+    # A block of queries meets itself and a neighbour on each side that the window reaches.
+    window = Window.of(sizes.window, causal=False)
+    blocks = 1 + (window.back > 0) + (window.ahead > 0)
+    keys = min(blocks * max(window.back, 16), n)
     return 4 * n * d**2 + 2 * n * keys * d
 
 
+_SELF_ATTENTION = LayerKind(
+    build=lambda width, sizes, depth: _attention()(width),
+    time="O(n^2 d)",
+    time_exponents=(2, 1),
+    memory_exponent=2,
+    operations=lambda n, d, sizes: 4 * n * d**2 + 2 * n**2 * d,
+    sequential="O(1)",
+    path="O(1)",
+    path_length=lambda n, sizes: 1,
+)
+
 LAYER_KINDS = {
-    "self-attention": LayerKind(
-        build=lambda width, sizes, depth: _attention()(width),
-        time="O(n^2 d)",
-        time_exponents=(2, 1),
-        memory_exponent=2,
-        operations=lambda n, d, sizes: 4 * n * d**2 + 2 * n**2 * d,
-        sequential="O(1)",
-        path="O(1)",
-        path_length=lambda n, sizes: 1,
-    ),
-    "chunked-self-attention": LayerKind(
+    "self-attention": _SELF_ATTENTION,
+    "chunked-self-attention": _SELF_ATTENTION._replace(
         build=lambda width, sizes, depth: _attention(chunk=sizes.chunk)(width),
-        time="O(n^2 d)",
-        time_exponents=(2, 1),
         memory_exponent=1,
-        operations=lambda n, d, sizes: 4 * n * d**2 + 2 * n**2 * d,
         sequential="O(n/c)",
-        path="O(1)",
-        path_length=lambda n, sizes: 1,
     ),
     "restricted-self-attention": LayerKind(
         build=lambda width, sizes, depth: _attention(window=sizes.window)(width),
@@ -119,7 +122,10 @@ LAYER_KINDS = {
         operations=_windowed_operations,
         sequential="O(1)",
         path="O(n/r)",
-        path_length=lambda n, sizes: math.ceil((n - 1) / (sizes.window // 2)),
+        # From the first position to the last, which looks back.
+        path_length=lambda n, sizes: math.ceil(
+            (n - 1) / Window.of(sizes.window, causal=False).back
+        ),
     ),
     "recurrent": LayerKind(
         build=lambda width, sizes, depth: keras.layers.LSTM(width, return_sequences=True),
@@ -164,6 +170,21 @@ DILATED_CONVOLUTION = LAYER_KINDS["convolution"]._replace(
     # L layers see k^L positions.
     path_length=lambda n, sizes: next(L for L in range(1, n + 1) if sizes.kernel**L >= n),
 )
+
+
+def check_bounds(**sizes: int | None) -> None:
+    """Refuses a size beyond what any machine measures.
+
+    Example:
+
+    >>> check_bounds(lengths=10**12)
+    Traceback (most recent call last):
+    ...
+    keras_transformer.errors.InputError: lengths must be at most 1048576. Received: 1000000000000
+    """
+    for name, size in sizes.items():
+        if size is not None and size > _LARGEST:
+            raise InputError(f"{name} must be at most {_LARGEST}. Received: {size}")
 
 
 def check_layers(names: Sequence[str] | None) -> list[str]:

@@ -17,6 +17,13 @@ from keras_transformer.errors import InputError
 _STATUS = Path("/proc/self/status")
 _RESET = Path("/proc/self/clear_refs")
 _WARM_UP = 64  # positions
+# The process finds every module where this one does, however the package came to be on its path.
+_PROCESS = f"""
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from {__name__} import _measure
+print(_measure(*json.loads(sys.argv[2])))
+"""
 
 
 def can_measure_memory() -> bool:
@@ -52,15 +59,10 @@ def peak_memory(
     True
     """
     wanted = [name, length, width, list(sizes or Sizes()), backward]
-    places = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(place for place in places if place),
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-    }
+    places = [place for place in sys.path if isinstance(place, str)]
     done = subprocess.run(
-        [sys.executable, "-m", __spec__.name, json.dumps(wanted)],
-        env=environment,
+        [sys.executable, "-P", "-c", _PROCESS, json.dumps(places), json.dumps(wanted)],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,
         text=True,
     )
@@ -88,7 +90,3 @@ def _measure(name: str, length: int, width: int, sizes: list[int], backward: boo
     floor = _kilobytes("VmRSS")
     call(x)
     return max(0, _kilobytes("VmHWM") - floor) * 1024
-
-
-if __name__ == "__main__":
-    print(_measure(*json.loads(sys.argv[1])))

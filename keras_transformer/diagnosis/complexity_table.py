@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
+from keras_transformer.command_io import check_output
 from keras_transformer.errors import InputError
 
 # Colours that stay apart for most kinds of colour blindness (Okabe and Ito).
@@ -101,9 +103,10 @@ def complexity_table(result: dict[str, Any]) -> str:
 
 
 def check_picture_path(path: str | Path) -> Path:
-    """Makes the folder of a picture, and refuses an ending that says no format.
+    """Refuses a place where no picture can be written, or an ending that says no format.
 
-    Called before what takes minutes to measure is measured.
+    Called before what takes minutes to measure is measured. It leaves nothing behind: a missing
+    folder is made when the picture is drawn.
 
     Args:
         path: where the picture is to go.
@@ -123,12 +126,14 @@ def check_picture_path(path: str | Path) -> Path:
     Received: complexity.txt
     """
     path = Path(path)
-    if path.suffix not in (".png", ".svg", ".pdf"):
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise InputError(f"a picture must end in .png, .svg or .pdf. Received: {path}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"a picture needs a folder. Received: {path} ({error.strerror})") from None
+    if path.parent.exists():
+        check_output(path)
+        return path
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise InputError(f"a picture needs a folder that can be made. Received: {path}")
     return path
 
 
@@ -168,6 +173,7 @@ def plot_complexity(result: dict[str, Any], path: str | Path) -> None:
         title=f"{way}; r = {settings['window']}, c = {settings['chunk']}, k = {settings['kernel']}",
     )
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=100)
     except OSError as error:
         raise InputError(

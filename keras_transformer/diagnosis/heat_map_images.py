@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from collections.abc import Sequence
 
@@ -17,6 +18,10 @@ from keras_transformer.diagnosis.pictures import COLOURS, LABEL_LENGTH
 # matplotlib's own font has Latin, Greek, Cyrillic, Hebrew and Arabic letters. The others are found
 # where one of these is installed, and are boxes elsewhere.
 _FONTS = ("DejaVu Sans", "Noto Sans CJK JP", "Noto Sans", "Hiragino Sans", "Microsoft YaHei")
+# Inches of an axis that one label takes, and of a picture as it is and as it may grow: all heads
+# and layers of the paper's base model then still are one file of some megabytes.
+_LABEL_INCHES = 0.1
+_INCHES, _MOST_INCHES = 2.6, 5.2
 _COLOURS = LinearSegmentedColormap.from_list("attention", list(COLOURS))
 
 
@@ -26,7 +31,7 @@ def heat_map_grid(
     columns: Sequence[str],
     title: str = "",
     first_layer: int = 0,
-    inches: float = 2.6,
+    inches: float = _INCHES,
 ) -> Figure:
     """The heads of some layers: a row of pictures a layer, a picture a head.
 
@@ -38,7 +43,8 @@ def heat_map_grid(
         columns: the piece of each column, a key.
         title: str. What is above the grid.
         first_layer: int. Number of the first of the layers.
-        inches: float. Width and height of one picture.
+        inches: float. Width and height of one picture. Where it has no room for the labels of all
+            pieces, every second or third one is labelled, and so on.
 
     Returns:
         A matplotlib `Figure`, for `image_of` or its own `savefig`.
@@ -72,12 +78,28 @@ def heat_map_grid(
                 (axes.set_yticks, labels[1], head == 0),
             ):
                 names = names if has_labels else []
-                set_ticks(range(len(names)), names, fontfamily=_installed_fonts())
+                every = max(1, math.ceil(len(names) * _LABEL_INCHES / inches))
+                places = range(0, len(names), every)
+                set_ticks(places, names[::every], fontfamily=_installed_fonts())
             axes.tick_params(length=0, labelsize=7)
             axes.tick_params(axis="x", rotation=90)
     if title:
         figure.text(left / width, 1 - 0.25 / height, _label(title, 120), fontsize=11)
     return figure
+
+
+def readable_inches(pieces: int) -> float:
+    """The width of one picture in which so many pieces can be told apart, as far as is sensible.
+
+    Args:
+        pieces: int.
+
+    Example:
+
+    >>> readable_inches(10), readable_inches(40), readable_inches(100)
+    (2.6, 4.0, 5.2)
+    """
+    return min(max(_INCHES, pieces * _LABEL_INCHES), _MOST_INCHES)
 
 
 def image_of(figure: Figure, dpi: int = 90) -> np.ndarray:

@@ -7,12 +7,13 @@ import math
 
 import pytest
 
-from trainers.ablation_table import direction, render, summarize
+from trainers.ablation_table import ONE_SEED, direction, render, summarize
 from trainers.recipe import load_recipe
 from trainers.table_3 import rows_of
 
 RECIPE = load_recipe("ablation-en-de-small.yaml")
 SIGNATURE = "nrefs:1|tok:13a"
+SEEDS = (1, 2)
 
 
 def line(row, seed, perplexity, bleu, **others):
@@ -43,8 +44,10 @@ def by_name(result):
         (1.0, -0.4, 0.5, "disagrees"),
         (0.5, -0.4, 0.5, "within the spread"),
         (-0.5, -0.4, 0.5, "within the spread"),
-        (0.1, 0.4, None, "agrees"),
-        (0.0, 0.4, None, "within the spread"),
+        (0.1, 0.4, None, "one seed"),
+        (0.0, 0.0, None, "one seed"),
+        (0.1, 0.4, 0.0, "agrees"),
+        (0.0, 0.4, 0.0, "within the spread"),
         (0.3, 0.0, 0.5, "agrees"),
         (0.7, 0.0, 0.5, "disagrees"),
     ],
@@ -57,7 +60,7 @@ def test_means_differences_and_spread_of_all_rows_together():
     lines = BASE_LINES + lines_of(
         ("C-1-layer", [(14.0, 15.0), (14.0, 15.5)]), ("C-2-layers", [(10.1, 20.4), (10.3, 20.4)])
     )
-    result = summarize(rows_of(RECIPE, ["C"]), lines, None)
+    result = summarize(rows_of(RECIPE, ["C"]), SEEDS, lines, None)
     rows = by_name(result)
     assert list(rows) == ["base", "C-1-layer", "C-2-layers"] and not result["finished"]
     bleu = rows["C-1-layer"]["bleu"]
@@ -80,19 +83,29 @@ def test_means_differences_and_spread_of_all_rows_together():
     json.dumps(result)
 
 
-def test_one_seed_has_no_spread():
+def test_one_seed_has_no_spread_and_no_direction():
     lines = [line("base", 1, 10.0, 20.0), line("E-learned-positions", 1, 10.5, 20.2)]
-    result = summarize(rows_of(RECIPE, ["E"]), lines, None)
+    result = summarize(rows_of(RECIPE, ["E"]), [1], lines, None)
     row = by_name(result)["E-learned-positions"]
     assert row["bleu"]["spread"] is row["bleu"]["deviation"] is None
-    # The paper's perplexities are equal, and its BLEU falls by 0.1.
-    assert row["perplexity"]["direction"] == row["bleu"]["direction"] == "disagrees"
+    assert row["perplexity"]["direction"] == row["bleu"]["direction"] == ONE_SEED
     assert row["paper_parameters_millions"] == 65  # as base, where the table prints none
-    assert result["finished"] and "±" not in render(result).split("\n\n")[0]
+    table = render(result).split("\n\n")[0]
+    assert result["finished"] and "±" not in table
+    assert table.split("\n")[-1].count("one seed") == 2 and "agrees" not in table
+
+
+def test_all_rows_with_all_seeds_are_the_end():
+    rows = rows_of(RECIPE, ["E"])
+    lines = [line(row.name, seed, 10.0, 20.0) for seed in (1, 2) for row in rows]
+    finished = [summarize(rows, [1, 2], lines[:n], None)["finished"] for n in range(5)]
+    assert finished == [False, False, False, False, True]
 
 
 def test_rows_of_other_seeds_and_without_a_base_have_no_direction():
-    result = summarize(rows_of(RECIPE, ["E"]), [line("E-learned-positions", 1, 9.0, 2.0)], None)
+    result = summarize(
+        rows_of(RECIPE, ["E"]), [1], [line("E-learned-positions", 1, 9.0, 2.0)], None
+    )
     (row,) = result["rows"]
     assert row["bleu"]["mean"] == 2.0 and row["bleu"]["direction"] is None
     assert not result["finished"]
@@ -100,7 +113,7 @@ def test_rows_of_other_seeds_and_without_a_base_have_no_direction():
 
 def test_a_row_that_the_paper_has_not_has_no_direction():
     lines = BASE_LINES + lines_of(("compatibility-additive", [(9.0, 23.0), (9.0, 23.0)]))
-    row = by_name(summarize(rows_of(RECIPE, ["compatibility"]), lines, None))[
+    row = by_name(summarize(rows_of(RECIPE, ["compatibility"]), SEEDS, lines, None))[
         "compatibility-additive"
     ]
     assert row["bleu"]["difference"] == 2.5
@@ -115,7 +128,7 @@ def test_diverged_seeds_are_told_and_do_not_count():
         {"row": "compatibility-dot_product", "seed": 2, "diverged": "The loss became nan"},
         {"row": "compatibility-additive", "seed": 1, "diverged": "The loss became nan"},
     ]
-    result = summarize(rows_of(RECIPE, ["compatibility"]), lines, None)
+    result = summarize(rows_of(RECIPE, ["compatibility"]), SEEDS, lines, None)
     rows = by_name(result)
     assert rows["compatibility-dot_product"]["diverged"] == [2]
     assert rows["compatibility-dot_product"]["bleu"]["mean"] == 11.0
@@ -139,7 +152,7 @@ def test_lengths_stand_in_a_table_of_their_own():
         length_line("length-learned", 1, (8.5, 20.0), (90.0, 2.0)),
         length_line("length-learned", 2, (8.5, 20.0), (90.0, 2.0)),
     ]
-    result = summarize(rows_of(RECIPE, ["length"]), lines, 12)
+    result = summarize(rows_of(RECIPE, ["length"]), SEEDS, lines, 12)
     assert list(by_name(result)) == ["base"] and result["finished"]
     assert [row["row"] for row in result["length"]] == ["length-sinusoidal", "length-learned"]
     assert result["length"][0]["longer"]["bleu"]["mean"] == 10.5
@@ -155,7 +168,7 @@ def test_lengths_stand_in_a_table_of_their_own():
 
 def test_the_table_stands_beside_the_papers_in_text_and_markdown():
     lines = BASE_LINES + lines_of(("C-1-layer", [(14.0, 15.0), (14.2, 15.5)]))
-    result = summarize(rows_of(RECIPE, ["C"]), lines, None)
+    result = summarize(rows_of(RECIPE, ["C"]), SEEDS, lines, None)
     text, markdown = render(result), render(result, markdown=True)
     for table in (text, markdown):
         row = next(each for each in table.split("\n") if "C-1-layer" in each)

@@ -14,8 +14,6 @@ from trainers import report
 from trainers.attention_page import write_attention
 from trainers.report import write_report
 
-pytestmark = pytest.mark.slow
-
 # Text that would break out of the page, and text of other scripts, which must show.
 HOSTILE = '</script><img src="http://example.org/x" onerror="alert(1)"><b>one</b> & two'
 FOREIGN = "one עברית two العربية 日本 three"
@@ -70,6 +68,7 @@ def choose(reading, name, value):
     reading.page.select_option(f"#choose-{name}", value)
 
 
+@pytest.mark.slow
 def test_the_page_is_no_wider_than_the_window(reading):
     width = reading.page.viewport_size["width"]
     assert reading.page.evaluate("document.documentElement.scrollWidth") <= width
@@ -77,6 +76,7 @@ def test_the_page_is_no_wider_than_the_window(reading):
         assert select.bounding_box()["height"] >= 44, "a finger must hit it"
 
 
+@pytest.mark.slow
 def test_every_choice_changes_the_picture(reading):
     choose(reading, "sentence", "1")
     before = pixels(reading, "#heat-map")
@@ -88,6 +88,7 @@ def test_every_choice_changes_the_picture(reading):
     assert reading.page.locator("#choose-layer option").count() == 1
 
 
+@pytest.mark.slow
 def test_a_small_picture_opens_its_head(reading):
     reading.page.locator("#thumbnails button").nth(1).click()
     assert reading.page.input_value("#choose-head") == "1"
@@ -96,6 +97,7 @@ def test_a_small_picture_opens_its_head(reading):
     assert pixels(reading, "#thumbnails canvas").std() > 5
 
 
+@pytest.mark.slow
 def test_the_heat_map_is_drawn_and_tells_its_weights(reading):
     choose(reading, "kind", "decoder")
     picture = pixels(reading, "#heat-map")
@@ -113,6 +115,7 @@ def test_the_heat_map_is_drawn_and_tells_its_weights(reading):
     assert reading.page.text_content("#heat-map-reading").endswith("looks at <s>: 1.000")
 
 
+@pytest.mark.slow
 def test_text_is_text_whatever_it_holds(reading):
     page = reading.page
     assert page.locator("h1").text_content() == "Report of <b>run"
@@ -126,6 +129,7 @@ def test_text_is_text_whatever_it_holds(reading):
     assert "</s>" in [label.text_content() for label in labels]
 
 
+@pytest.mark.slow
 def test_every_chart_is_drawn(reading):
     assert reading.page.locator(".chart .main-svg").count() >= 6
     names = ["loss", "bleu", "perplexity", "rate", "gradient", "layers"]
@@ -134,6 +138,7 @@ def test_every_chart_is_drawn(reading):
         assert pixels(reading, f"#chart-{name}").std() > 3, name
 
 
+@pytest.mark.slow
 def test_it_prints_with_all_that_is_folded_away(written, tmp_path):
     with opened(written, 1280) as reading:
         states = []

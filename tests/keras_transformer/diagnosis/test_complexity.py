@@ -1,13 +1,17 @@
 """Table 1 measured: exponents, fair times, peaks of memory, and the bounds that are promised."""
 
 import json
+import os
+import subprocess
+import sys
 import time
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_transformer import InputError
-from keras_transformer.diagnosis import complexity
+from keras_transformer.diagnosis import complexity, complexity_memory
 from keras_transformer.diagnosis.complexity import (
     fastest,
     fitted_exponent,
@@ -109,12 +113,51 @@ def test_memory_is_left_out_where_it_is_not_wanted_or_the_system_does_not_tell(m
         ({"layers": ["gru"]}, "layers must be of .* Received: 'gru'"),
         ({"window": 1}, "window must be at least 2"),
         ({"repeats": 0}, "repeats must be"),
+        ({"lengths": [64, 10**12]}, "lengths must be at most 1048576. Received: 1000000000000$"),
+        ({"widths": [64, 10**20]}, "widths must be at most 1048576. Received: 1000"),
+        ({"length": 10**12}, "length must be at most"),
+        ({"kernel": 10**20 + 1}, "kernel must be at most"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_measured(arguments, message, monkeypatch):
     monkeypatch.setattr(complexity, "peak_memory", None)
     with pytest.raises(InputError, match=message):
         measure_complexity(**arguments)
+
+
+def test_what_does_not_fit_into_memory_is_named(monkeypatch):
+    def full(*arguments):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(complexity, "compiled_layer", lambda *_: full)
+        with pytest.raises(
+            InputError,
+            match="lengths must fit into memory: recurrent of width 4 does not. Received: 16$",
+        ):
+            measure_times(["recurrent"], [(16, 4)])
+    with monkeypatch.context() as patch:
+        patch.setattr(complexity, "compiled_layer", full)
+        with pytest.raises(InputError, match="widths must fit .* Received: 4$"):
+            measure_times(["recurrent"], [(16, 4)])
+    monkeypatch.setattr(complexity.tf.random, "normal", full)
+    with pytest.raises(InputError, match="lengths must fit .* an input of width 4 .*: 16$"):
+        measure_times(["convolution"], [(16, 4)])
+
+
+def test_the_process_that_measures_memory_finds_modules_as_this_one_does(monkeypatch):
+    asked = []
+
+    def run(command, env, **options):
+        asked.append((command, env))
+        return subprocess.CompletedProcess(command, 0, "12\n", "")
+
+    monkeypatch.setattr(complexity_memory.subprocess, "run", run)
+    assert peak_memory("convolution", 16, 4) == 12
+    ((command, env),) = asked
+    assert json.loads(command[-2]) == [place for place in sys.path if isinstance(place, str)]
+    assert env.get("PYTHONPATH") == os.environ.get("PYTHONPATH")
+    assert "-P" in command
 
 
 @pytest.mark.slow

@@ -5,11 +5,16 @@ import copy
 import pytest
 
 from keras_transformer import InputError
+from keras_transformer.command_line import command_line
+from keras_transformer.diagnosis import complexity
+from keras_transformer.diagnosis import complexity_table as tables
 from keras_transformer.diagnosis.complexity_layers import LAYER_KINDS
 from keras_transformer.diagnosis.complexity_table import (
+    check_picture_path,
     complexity_table,
     plot_complexity,
 )
+from trainers import study_commands
 
 
 def layer(name, exponent):
@@ -93,10 +98,49 @@ def test_the_picture_is_drawn_with_and_without_memory(result, tmp_path):
 
 
 def test_a_place_where_no_picture_can_be_is_refused(result, tmp_path):
+    check_picture_path(tmp_path / "new" / "folder" / "all.svg")
+    check_picture_path(tmp_path / "all.png")
+    assert not list(tmp_path.iterdir()), "a check leaves nothing behind"
     plot_complexity(result, tmp_path / "new" / "folder" / "all.svg")
     assert (tmp_path / "new" / "folder" / "all.svg").is_file()
     (tmp_path / "file").touch()
     (tmp_path / "folder.png").mkdir()
-    for name in ("all", "all.jpeg2", "file/all.png", "folder.png"):
-        with pytest.raises(InputError, match="Received: .*" + name):
-            plot_complexity(result, tmp_path / name)
+    for name in ("all", "all.jpeg2", "file/all.png", "file/new/all.png", "folder.png"):
+        for refuse in (check_picture_path, lambda path: plot_complexity(result, path)):
+            with pytest.raises(InputError, match="Received: .*" + name):
+                refuse(tmp_path / name)
+
+
+def test_an_ending_may_be_of_large_letters(result, tmp_path):
+    plot_complexity(result, tmp_path / "all.PNG")
+    assert (tmp_path / "all.PNG").read_bytes().startswith(b"\x89PNG")
+
+
+def arguments(*words):
+    commands = {"complexity": study_commands.complexity}
+    return command_line(commands).parse_args(["complexity", *map(str, words)])
+
+
+def test_the_command_checks_first_and_prints_before_it_draws(result, tmp_path, monkeypatch, capsys):
+    output = tmp_path / "new" / "all.png"
+    with pytest.raises(InputError, match="lengths must be"):
+        study_commands.complexity(arguments("--lengths", "8,4", "--output", output))
+    assert not list(tmp_path.iterdir())
+    folder = tmp_path / "folder.png"
+    folder.mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(complexity, "measure_complexity", None)
+        with pytest.raises(InputError, match="must be a file that can be written"):
+            study_commands.complexity(arguments("--output", folder))
+    monkeypatch.setattr(complexity, "measure_complexity", lambda *_, **__: result)
+
+    def full(*arguments):
+        raise InputError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "plot_complexity", full)
+        with pytest.raises(InputError, match="no space left"):
+            study_commands.complexity(arguments("--output", output))
+    assert "Complexity per layer" in capsys.readouterr().out
+    assert study_commands.complexity(arguments("--output", output)) == 0
+    assert output.is_file()

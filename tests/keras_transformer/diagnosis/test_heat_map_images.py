@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib._pylab_helpers import Gcf
 
-from keras_transformer.diagnosis.heat_map_images import heat_map_grid, image_of
+from keras_transformer.diagnosis.heat_map_images import heat_map_grid, image_of, readable_inches
 
 
 def test_every_head_of_every_layer_has_its_picture():
@@ -28,6 +28,20 @@ def test_dark_cells_are_where_the_weights_are():
     dark = np.argwhere((image[..., 0] < 60) & (image[..., 2] > 80))
     share = dark.mean(axis=0) / image.shape[:2]
     assert share[0] < 0.5 < share[1], "at the top right"
+
+
+def test_labels_have_room_however_many_pieces_there_are():
+    for pieces, labelled in ((20, 20), (50, 50), (100, 50), (129, 43)):
+        names = [f"piece {number}" for number in range(pieces)]
+        inches = readable_inches(pieces)
+        figure = heat_map_grid([np.eye(pieces)[None]], names, names, inches=inches)
+        (axes,) = figure.axes
+        for ticks, labels in (
+            (axes.get_xticks(), axes.get_xticklabels()),
+            (axes.get_yticks(), axes.get_yticklabels()),
+        ):
+            assert len(ticks) == labelled and labelled * 0.1 <= inches
+            assert [label.get_text() for label in labels] == [names[place] for place in ticks]
 
 
 def test_pieces_of_any_kind_are_drawn():
