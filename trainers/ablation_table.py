@@ -88,8 +88,8 @@ def summarize(
         A JSON-able dict. `rows`: for each measured row its `row`, `paper_row`, `changes`, `seeds`,
         `diverged` seeds, `parameters`, and under `perplexity` and `bleu` each a dict of `mean`,
         `deviation` (standard deviation of the seeds), `difference` from base, `spread` (two
-        standard errors of a difference, from the seeds of all rows; of the perplexity as a
-        factor), `paper`, `paper_difference` and `direction`. `length`: for its two rows the same
+        standard errors of a difference, by the median row's seeds or its own; of the perplexity
+        as a factor), `paper`, `paper_difference` and `direction`. `length`: for its two rows the same
         on the pairs `within` the limit and `longer`. `bleu_signature`. `finished`: whether all
         rows have a line of each seed.
     """
@@ -99,7 +99,7 @@ def summarize(
     }
     table = [row for row in rows if row.group != LENGTH]
     seeds_of = {
-        figure: _pooled_deviation(
+        figure: _typical_deviation(
             [[line[figure] for line in by_row[row.name]] for row in table], _SCALES[figure]
         )
         for figure in _SCALES
@@ -226,7 +226,8 @@ def _figure(
     result["difference"] = statistics.mean(values) - statistics.mean(bases)
     spread = None
     if deviation is not None:
-        spread = _STANDARD_ERRORS * deviation * math.sqrt(1 / len(values) + 1 / len(bases))
+        errors = (_standard_error(each, deviation, scale) for each in (values, bases))
+        spread = _STANDARD_ERRORS * math.hypot(*errors)
         result["spread"] = math.exp(spread) if scale is math.log else spread
     if paper is not None:
         scaled = [statistics.mean(map(scale, each)) for each in (values, bases)]
@@ -249,19 +250,31 @@ def _mean(values: Sequence[float]) -> dict[str, float | None]:
     }
 
 
-def _pooled_deviation(
+def _typical_deviation(
     rows: Sequence[Sequence[float]], scale: Callable[[float], float]
 ) -> float | None:
-    """Standard deviation of a row's seeds, from all rows: two seeds alone would tell little."""
-    freedom = sum(len(values) - 1 for values in rows if values)
-    if not freedom:
-        return None
-    squares = sum(
-        statistics.variance(map(scale, values)) * (len(values) - 1)
-        for values in rows
-        if len(values) > 1
-    )
-    return math.sqrt(squares / freedom)
+    """Standard deviation of a row's seeds, from all rows: two seeds alone would tell little.
+
+    The median of the rows' own, so that one unsteady row does not hide what the others tell.
+    """
+    estimates = []
+    for values in rows:
+        freedom = len(values) - 1
+        if freedom > 0:
+            # Median of chi-squared by Wilson and Hilferty: few seeds mostly lie closer together
+            # than their distribution is wide.
+            median = freedom * (1 - 2 / (9 * freedom)) ** 3
+            variance = statistics.variance(map(scale, values))
+            estimates.append(math.sqrt(variance * freedom / median))
+    return statistics.median(estimates) if estimates else None
+
+
+def _standard_error(
+    values: Sequence[float], typical: float, scale: Callable[[float], float]
+) -> float:
+    """Of a row's mean: by the typical deviation, or by its own where that is larger."""
+    own = statistics.stdev(map(scale, values)) if len(values) > 1 else 0.0
+    return max(own, typical) / math.sqrt(len(values))
 
 
 def _shown(figure: dict[str, Any], digits: int, diverged: list[int]) -> list[str]:

@@ -66,16 +66,16 @@ def test_means_differences_and_spread_of_all_rows_together():
     bleu = rows["C-1-layer"]["bleu"]
     assert bleu["mean"] == 15.25 and bleu["difference"] == pytest.approx(-5.25)
     assert bleu["deviation"] == pytest.approx(0.5 / math.sqrt(2))
-    # Variances 0.5, 0.125 and 0, one degree of freedom each; two seeds on both sides.
-    pooled = math.sqrt((0.5 + 0.125 + 0) / 3)
-    assert bleu["spread"] == pytest.approx(2 * pooled)
+    # Variances 0.5, 0.125 and 0, one degree of freedom each: the median, or a row's own.
+    typical = math.sqrt(0.125 / (7 / 9) ** 3)
+    assert bleu["spread"] == pytest.approx(2 * math.sqrt((0.5 + typical**2) / 2))
     assert (bleu["paper"], bleu["paper_difference"]) == (23.7, -2.1)
     assert bleu["direction"] == "agrees"
     assert rows["C-2-layers"]["bleu"]["direction"] == "within the spread"
     perplexity = rows["C-1-layer"]["perplexity"]
     assert perplexity["difference"] == pytest.approx(3.9)
-    logs = [math.log(10.2 / 10.0) ** 2 / 2, 0.0, math.log(10.3 / 10.1) ** 2 / 2]
-    assert perplexity["spread"] == pytest.approx(math.exp(2 * math.sqrt(sum(logs) / 3)))
+    typical = math.log(10.3 / 10.1) / math.sqrt(2) / (7 / 9) ** 1.5
+    assert perplexity["spread"] == pytest.approx(math.exp(2 * typical), rel=1e-4)
     assert perplexity["direction"] == "agrees"
     assert rows["base"]["bleu"]["difference"] is rows["base"]["bleu"]["direction"] is None
     assert rows["C-1-layer"]["changes"] == {"num_encoder_layers": 1, "num_decoder_layers": 1}

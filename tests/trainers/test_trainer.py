@@ -38,6 +38,13 @@ def validation_lines(run):
     return [line for line in read_metrics(run) if "val_loss" in line]
 
 
+def flat(line: dict) -> dict[str, float]:
+    """A line of the log with the figures by layer under names of their own, as TensorBoard has."""
+    by_layer = line.get("layer_gradient_norms", {})
+    rest = {name: value for name, value in line.items() if name != "layer_gradient_norms"}
+    return rest | {f"layer_gradient_norms/{name}": value for name, value in by_layer.items()}
+
+
 class TestTheRunDirectory:
     def test_it_holds_what_the_contract_names_and_nothing_else(self, finished_run):
         assert {path.name for path in finished_run.path.iterdir()} == {
@@ -65,7 +72,10 @@ class TestTheRunDirectory:
         assert all(set(line) in (TRAINING_KEYS, VALIDATION_KEYS) for line in lines)
         assert [line["step"] for line in training_lines(finished_run)] == [3, 6]
         assert [line["step"] for line in validation_lines(finished_run)] == [4, 8]
-        assert all(np.isfinite(value) for line in lines for value in line.values())
+        assert all(np.isfinite(value) for line in lines for value in flat(line).values())
+        for line in training_lines(finished_run):
+            norms = list(line["layer_gradient_norms"].values())
+            assert np.linalg.norm(norms) == pytest.approx(line["gradient_norm"], rel=1e-3)
 
     def test_tensorboard_shows_the_figures_of_metrics(self, finished_run):
         (events,) = (finished_run.path / "tensorboard").glob("events*")
@@ -78,7 +88,7 @@ class TestTheRunDirectory:
         written = {
             (line["step"], name): value
             for line in read_metrics(finished_run)
-            for name, value in line.items()
+            for name, value in flat(line).items()
             if name != "step"
         }
         assert shown == pytest.approx(written, rel=1e-6)
