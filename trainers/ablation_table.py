@@ -89,9 +89,9 @@ def summarize(
         `diverged` seeds, `parameters`, and under `perplexity` and `bleu` each a dict of `mean`,
         `deviation` (standard deviation of the seeds), `difference` from base, `spread` (two
         standard errors of a difference, by the median row's seeds or its own; of the perplexity
-        as a factor), `paper`, `paper_difference` and `direction`. `length`: for its two rows the same
-        on the pairs `within` the limit and `longer`. `bleu_signature`. `finished`: whether all
-        rows have a line of each seed.
+        as a factor), `paper`, `paper_difference` and `direction`. `length`: for its two rows the
+        same on the pairs `within` the limit and `longer`. `bleu_signature`. `finished`: whether
+        all rows have a line of each seed.
     """
     by_row = {
         row.name: [line for line in lines if line["row"] == row.name and "diverged" not in line]
