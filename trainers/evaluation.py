@@ -39,7 +39,7 @@ def bleu_for(language: str) -> sacrebleu.BLEU:
     Raises:
         InputError: where the tokenizer is not installed.
     """
-    tokenizer = _bleu_tokenizer(language)
+    tokenizer = bleu_tokenizer(language)
     try:
         return sacrebleu.BLEU(tokenize=tokenizer)
     except (ImportError, RuntimeError) as error:
@@ -49,7 +49,8 @@ def bleu_for(language: str) -> sacrebleu.BLEU:
         ) from error
 
 
-def _bleu_tokenizer(language: str) -> str:
+def bleu_tokenizer(language: str) -> str:
+    """Name of sacreBLEU's tokenizer for a language, as for `bleu_for`."""
     return _BLEU_TOKENIZERS.get(re.split("[-_]", language.lower())[0], "13a")
 
 
@@ -156,7 +157,7 @@ def evaluate(
         "bleu_tokenized_compound_split": tokenized_compound_split_bleu(
             translations, references, language
         )
-        if _bleu_tokenizer(language) == "13a"
+        if bleu_tokenizer(language) == "13a"
         else None,
         "seconds": seconds,
         "target_tokens_per_second": sum(len(tokens(text).split()) for text in translations)

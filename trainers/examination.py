@@ -25,7 +25,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.translation_tokenizer import TranslationTokenizer
 from trainers.batching import TokenBatches
 from trainers.corpus import ParallelCorpus, read_parallel_files
-from trainers.evaluation import score_translations
+from trainers.evaluation import bleu_tokenizer, score_translations
 from trainers.recipe import Recipe
 from trainers.rescoring import Rescoring, find_mean
 from trainers.run import RunDirectory
@@ -39,7 +39,6 @@ _TRAINING_PAIRS = 2000
 _LEAST_BLEU = 2.0
 _DEMO = "shipped:tatoeba-deu-eng-demo.valid"
 _PAPER_SIZES = {"the paper's base": 512, "the paper's big": 1024}
-_BLEU_TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
 
 
 def examine(run_dir: str | Path, sentences: int = 200) -> list[Finding]:
@@ -209,7 +208,7 @@ def _probe_translations(
         _averaging(run, recipe, model, rescoring, is_worth_it),
         decoding_probes.bleu_signature(
             scores["bleu_signature"],
-            _BLEU_TOKENIZERS.get(language.lower()[:2], "13a"),
+            bleu_tokenizer(language),
             language,
         ),
     ]
